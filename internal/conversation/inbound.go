@@ -1,0 +1,261 @@
+package conversation
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// question is a request of the server that a client is to answer.
+type question struct {
+	id   []byte // the server's, as spelled
+	gen  int    // the link that it came through
+	call *Call  // the one that it belongs to, or nil
+	peer Peer
+}
+
+// inbound is one link's side of a conversation.
+type inbound struct {
+	c   *Conversation
+	gen int
+}
+
+// Line implements stdio.Handler.
+func (in inbound) Line(line []byte) {
+	m, err := jsonrpc.Parse(line)
+	switch {
+	case errors.Is(err, jsonrpc.ErrBatch):
+		each, err := jsonrpc.Split(line)
+		if err != nil {
+			in.c.skip(line, err)
+		}
+		for _, one := range each {
+			in.Line(one)
+		}
+	case err != nil:
+		in.c.skip(line, err)
+	default:
+		in.c.take(in.gen, m)
+	}
+}
+
+// skip tells of output that is no message: a banner, a debugging print. One
+// warning for the first, then one each time their number has grown tenfold.
+func (c *Conversation) skip(line []byte, err error) {
+	c.mu.Lock()
+	c.junk++
+	n := c.junk
+	c.mu.Unlock()
+	if n == 1 || n == 10 || n == 100 || n%1000 == 0 {
+		c.opts.Log.Warn("skipped what the server wrote to stdout: it is no message; a server must log to stderr",
+			"server", c.opts.Name, "line", string(line[:min(len(line), 200)]), "why", err, "skipped", n)
+	}
+}
+
+// take routes one message of the server.
+func (c *Conversation) take(gen int, m *jsonrpc.Message) {
+	switch m.Kind() {
+	case jsonrpc.Response:
+		c.takeAnswer(gen, m)
+	case jsonrpc.Request:
+		c.takeRequest(gen, m)
+	case jsonrpc.Notification:
+		switch string(m.Text(jsonrpc.Method)) {
+		case "notifications/progress":
+			c.takeProgress(gen, m)
+		case "notifications/cancelled":
+			c.takeCancelled(gen, m)
+		default:
+			c.takeNotification(gen, m)
+		}
+	}
+}
+
+func parseID(raw []byte) (uint64, bool) {
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	return n, err == nil
+}
+
+func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
+	id, ok := parseID(m.Raw(jsonrpc.ID))
+	if !ok { // some servers answer "7" to 7
+		id, ok = parseID(m.Text(jsonrpc.ID))
+	}
+	c.mu.Lock()
+	call := c.calls[id]
+	if !ok || call == nil || gen != c.gen {
+		c.mu.Unlock()
+		if !ok {
+			c.opts.Log.Warn("the server sent an answer without a usable id", "server", c.opts.Name,
+				"answer", string(m.Bytes()[:min(len(m.Bytes()), 200)]))
+		} else { // of a cancelled call, most likely
+			c.opts.Log.Debug("dropped a late answer", "server", c.opts.Name, "id", id)
+		}
+		return
+	}
+	delete(c.calls, id)
+	if call.method == "initialize" && call.Peer != nil {
+		c.openedLocked(m)
+	}
+	c.settleLocked(call, m)
+	c.mu.Unlock()
+	if call.inner != nil {
+		call.inner(m)
+		return
+	}
+	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}
+	call.Peer.Answer(call, m.Append(make([]byte, 0, m.Len(edit)), edit))
+}
+
+func (c *Conversation) takeProgress(gen int, m *jsonrpc.Message) {
+	id, ok := parseID(m.Raw(jsonrpc.Token))
+	if !ok { // some servers make a string of it
+		id, _ = parseID(m.Text(jsonrpc.Token))
+	}
+	c.mu.Lock()
+	call := c.calls[id]
+	if call == nil || gen != c.gen || call.Token == nil || call.Peer == nil {
+		c.mu.Unlock() // not one that anybody waits for
+		return
+	}
+	c.mu.Unlock()
+	edit := jsonrpc.Edit{Field: jsonrpc.Token, With: call.Token}
+	call.Peer.Message(call, m.Append(make([]byte, 0, m.Len(edit)), edit))
+}
+
+// takeRequest answers a ping, and puts any other request to a client.
+func (c *Conversation) takeRequest(gen int, m *jsonrpc.Message) {
+	if m.Is("ping") {
+		c.mu.Lock()
+		if gen == c.gen && c.link != nil {
+			_ = c.link.SendRaw(jsonrpc.AppendResult(nil, m.Raw(jsonrpc.ID), []byte("{}")))
+		}
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Lock()
+	if gen != c.gen {
+		c.mu.Unlock()
+		return
+	}
+	q := &question{id: append([]byte(nil), m.Raw(jsonrpc.ID)...), gen: gen, call: c.onlyCallLocked()}
+	var refuse string
+	if q.peer, refuse = c.addresseeLocked(q.call, m); q.peer == nil {
+		c.refuseLocked(q.id, refuse)
+		c.mu.Unlock()
+		c.opts.Log.Warn("refused a question of the server", "server", c.opts.Name,
+			"method", string(m.Text(jsonrpc.Method)), "why", refuse)
+		return
+	}
+	c.askCount++
+	minted := strconv.AppendUint(append([]byte{'"'}, c.mint...), c.askCount, 10)
+	minted = append(minted, '"')
+	c.asked[string(minted)] = q
+	c.mu.Unlock()
+	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: minted}
+	q.peer.Message(q.call, m.Append(make([]byte, 0, m.Len(edit)), edit))
+}
+
+// refuseLocked answers a question of the server itself.
+func (c *Conversation) refuseLocked(id []byte, why string) {
+	if c.link != nil {
+		_ = c.link.SendRaw(jsonrpc.AppendError(nil, id, jsonrpc.CodeInternal, "holdfast: "+why, nil))
+	}
+}
+
+// Reply passes a client's answer to a question on, under the server's own id.
+// An answer to a question that is not open (of an earlier life, or answered
+// already) is dropped, as is one by a client that was not asked.
+func (c *Conversation) Reply(p Peer, m *jsonrpc.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := string(m.Raw(jsonrpc.ID))
+	q := c.asked[key]
+	if q == nil || q.peer != p || q.gen != c.gen || c.link == nil {
+		c.opts.Log.Debug("dropped an answer to no open question", "server", c.opts.Name, "id", key)
+		return
+	}
+	delete(c.asked, key)
+	if err := c.link.Send(m, jsonrpc.Edit{Field: jsonrpc.ID, With: q.id}); err != nil {
+		c.opts.Log.Warn("an answer to the server's question is lost", "server", c.opts.Name, "why", err)
+	}
+}
+
+// takeCancelled passes on that the server gave up a question.
+func (c *Conversation) takeCancelled(gen int, m *jsonrpc.Message) {
+	c.mu.Lock()
+	for minted, q := range c.asked {
+		if q.gen == gen && string(q.id) == string(m.Raw(jsonrpc.RequestID)) {
+			delete(c.asked, minted)
+			c.mu.Unlock()
+			edit := jsonrpc.Edit{Field: jsonrpc.RequestID, With: []byte(minted)}
+			q.peer.Message(q.call, m.Append(nil, edit))
+			return
+		}
+	}
+	c.mu.Unlock()
+}
+
+// takeNotification passes on a notification that names no call.
+func (c *Conversation) takeNotification(gen int, m *jsonrpc.Message) {
+	c.mu.Lock()
+	if gen != c.gen {
+		c.mu.Unlock()
+		return
+	}
+	var call *Call
+	if m.Is("notifications/message") {
+		call = c.onlyCallLocked()
+	}
+	to := c.audienceLocked(call, m)
+	c.mu.Unlock()
+	for _, p := range to {
+		of := call
+		if of != nil && of.Peer != p {
+			of = nil
+		}
+		p.Message(of, m.Append(make([]byte, 0, m.Len())))
+	}
+}
+
+// onlyCallLocked returns the call in flight if there is exactly one: only then
+// can a message that names no call be said to belong to it.
+func (c *Conversation) onlyCallLocked() *Call {
+	var only *Call
+	for _, call := range c.calls {
+		switch {
+		case call.Peer == nil:
+		case only != nil:
+			return nil
+		default:
+			only = call
+		}
+	}
+	return only
+}
+
+// Oversize implements stdio.Handler: a call whose answer was too long ends
+// with an error, and nothing else does.
+func (in inbound) Oversize(head []byte, size int) {
+	c := in.c
+	id, response := jsonrpc.PeekID(head)
+	n, ok := parseID(id)
+	c.mu.Lock()
+	call := c.calls[n]
+	if !ok || !response || in.gen != c.gen {
+		call = nil
+	}
+	if call != nil {
+		delete(c.calls, n)
+	}
+	c.mu.Unlock()
+	c.opts.Log.Error("the server wrote a message over the limit; it was skipped", "server", c.opts.Name,
+		"bytes", size, "limit", c.opts.MaxMessage, "answer", call != nil)
+	if call == nil || call.Peer == nil {
+		return
+	}
+	text := fmt.Sprintf("the server's answer is %d bytes long, over the limit of %d (--max-body)", size, c.opts.MaxMessage)
+	call.Peer.Answer(call, jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, text, []byte(`{"outcome":"executed"}`)))
+}
