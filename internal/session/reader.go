@@ -1,0 +1,228 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/eventlog"
+)
+
+// Output is one connection that a reader writes to. Only the reader's
+// goroutine calls it, but for Wake.
+type Output interface {
+	// Write writes all of p before a deadline of its own.
+	Write(p []byte) error
+	// Wait returns nil after Wake or at the time, and an error once the
+	// connection is gone.
+	Wait(until time.Time) error
+	// Wake makes a Wait under way, or else the next one, return. It does not
+	// block, and may be called from any goroutine.
+	Wake()
+}
+
+// Encoder puts events into the form that the transport has.
+type Encoder interface {
+	// Event appends one message. id names its position; it is empty where the
+	// message has none, as with one that tells of a loss.
+	Event(dst []byte, st *Stream, e eventlog.Event) []byte
+	// Heartbeat appends what keeps a quiet connection open; nothing if the
+	// transport has no such thing.
+	Heartbeat(dst []byte) []byte
+}
+
+// Reader delivers one stream to one output.
+type Reader struct {
+	st  *Stream
+	out Output
+	pos eventlog.Seq
+
+	mu     sync.Mutex // guards the fields below
+	cause  error      // why it must stop
+	active bool       // its turn: of several readers of the general stream one delivers
+}
+
+// Read attaches a reader that begins after pos; it takes the stream over from
+// the one before. A fresh reader of the general stream begins where delivery
+// stopped, whatever pos, and the one before it waits for its turn.
+func (st *Stream) Read(out Output, pos eventlog.Seq, fresh bool) (*Reader, error) {
+	r := &Reader{st: st, out: out, pos: pos, active: true}
+	s := st.sess
+	s.mu.Lock()
+	if s.ended != nil {
+		s.mu.Unlock()
+		return nil, s.ended
+	}
+	s.touch()
+	s.readers++
+	before := st.reader
+	st.reader = r
+	var drop *Reader
+	if before != nil && fresh && st == &s.general {
+		s.parked = append(s.parked, before)
+		if len(s.parked) >= s.limits.Open {
+			drop, s.parked = s.parked[0], s.parked[1:]
+		}
+	} else {
+		drop = before
+	}
+	s.mu.Unlock()
+	if fresh && st == &s.general {
+		r.pos = st.log.DeliveredTo()
+	}
+	if before != nil && before != drop {
+		before.setActive(false)
+	}
+	if drop != nil {
+		drop.stop(ErrSuperseded)
+	}
+	return r, nil
+}
+
+// Pos returns the position from which the reader begins.
+func (r *Reader) Pos() eventlog.Seq { return r.pos }
+
+// detach removes the reader; the newest one that waits takes its turn.
+func (r *Reader) detach() {
+	s := r.st.sess
+	s.mu.Lock()
+	s.readers--
+	s.touch()
+	var next *Reader
+	if i := slices.Index(s.parked, r); i >= 0 {
+		s.parked = slices.Delete(s.parked, i, i+1)
+	}
+	if r.st.reader == r {
+		r.st.reader = nil
+		r.st.log.Wake(0, nil) // under the lock: the next reader must not lose its own
+		if n := len(s.parked); n > 0 && r.st == &s.general {
+			next, s.parked = s.parked[n-1], s.parked[:n-1]
+			r.st.reader = next
+		}
+		if s.ended != nil && next == nil {
+			defer r.st.log.Release()
+		}
+	}
+	s.mu.Unlock()
+	if next != nil {
+		next.setActive(true)
+	}
+}
+
+// stop makes Run return the cause.
+func (r *Reader) stop(cause error) {
+	r.mu.Lock()
+	if r.cause == nil {
+		r.cause = cause
+	}
+	r.mu.Unlock()
+	r.out.Wake()
+}
+
+func (r *Reader) setActive(on bool) {
+	r.mu.Lock()
+	r.active = on
+	r.mu.Unlock()
+	r.out.Wake()
+}
+
+func (r *Reader) state() (active bool, cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.active, r.cause
+}
+
+// batchBytes is about how much is read from the log and written at a time.
+const batchBytes = 64 << 10
+
+// Run delivers until the stream has ended (nil), the connection is gone or
+// its time for a write is over (the output's error), or the reader is stopped
+// (the cause). first is written before anything else.
+func (r *Reader) Run(enc Encoder, heartbeat time.Duration, first []byte) error {
+	defer r.detach()
+	log := &r.st.log
+	buf := bufPool.Get().(*[]byte)
+	defer func() { putBuf(buf) }()
+	if len(first) > 0 {
+		if err := r.out.Write(first); err != nil {
+			return err
+		}
+	}
+	beat := time.Now().Add(heartbeat)
+	for {
+		active, cause := r.state()
+		if cause != nil {
+			return cause
+		}
+		if active {
+			wrote, ended, err := r.deliver(enc, buf)
+			if err != nil || ended {
+				return err
+			}
+			if wrote {
+				beat = time.Now().Add(heartbeat)
+				continue
+			}
+			log.Wake(r.pos, r.out.Wake)
+		}
+		putBuf(buf)
+		*buf = nil // an idle stream holds no buffer
+		if err := r.out.Wait(beat); err != nil {
+			return err
+		}
+		if now := time.Now(); !now.Before(beat) {
+			if *buf = enc.Heartbeat((*buf)[:0]); len(*buf) > 0 {
+				if err := r.out.Write(*buf); err != nil {
+					return err
+				}
+			}
+			beat = now.Add(heartbeat)
+		}
+	}
+}
+
+// deliver writes one batch. ended says that the stream is over, all of it
+// written.
+func (r *Reader) deliver(enc Encoder, buf *[]byte) (wrote, ended bool, err error) {
+	var few [16]eventlog.Event
+	log := &r.st.log
+	events, missed, more := log.Read(few[:0], r.pos, batchBytes)
+	if len(events) == 0 && missed == 0 {
+		return false, !more, nil
+	}
+	if *buf == nil {
+		*buf = *(bufPool.Get().(*[]byte))
+	}
+	b := (*buf)[:0]
+	if missed > 0 {
+		text := fmt.Sprintf("%d messages between event %s and the next one are no longer retained and were not delivered",
+			missed, r.st.EventID(r.pos))
+		b = enc.Event(b, r.st, eventlog.Event{Data: lossMessage(text)})
+	}
+	last := r.pos
+	for _, e := range events {
+		b = enc.Event(b, r.st, e)
+		last = e.Seq
+	}
+	*buf = b
+	if err := r.out.Write(b); err != nil {
+		return false, false, err
+	}
+	r.pos = last
+	if len(events) == 0 { // all that is missing was trimmed
+		r.pos = log.Head()
+	}
+	log.Delivered(r.pos)
+	return true, !more, nil
+}
+
+// bufPool holds the buffers that events are encoded into.
+var bufPool = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+func putBuf(b *[]byte) {
+	if cap(*b) > 0 && cap(*b) <= 256<<10 {
+		keep := (*b)[:0]
+		bufPool.Put(&keep)
+	}
+}

@@ -1,0 +1,150 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// ErrTooMany: as many sessions as may be. Match with errors.Is.
+var ErrTooMany = errors.New("session: too many sessions (--max-sessions)")
+
+// RegistryOptions of a registry.
+type RegistryOptions struct {
+	Limits  Limits
+	Timeout time.Duration // without a call or a read stream, a session ends after this
+	Grace   time.Duration // an HTTP+SSE session ends this long after its stream
+	Max     int           // sessions at once
+	Log     *slog.Logger
+}
+
+// Registry holds the live sessions by id. Safe for concurrent use.
+type Registry struct {
+	opts RegistryOptions
+
+	mu     sync.RWMutex // guards the fields below
+	all    map[string]*Session
+	closed bool
+}
+
+// NewRegistry returns an empty registry.
+func NewRegistry(opts RegistryOptions) *Registry {
+	return &Registry{opts: opts, all: map[string]*Session{}}
+}
+
+// New enters a session under a new id of 130 random bits. single says that
+// its transport has one stream for all.
+func (r *Registry) New(single bool) (*Session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return nil, ErrShutdown
+	case len(r.all) >= r.opts.Max:
+		return nil, ErrTooMany
+	}
+	s := newSession(rand.Text(), single, r.opts.Limits)
+	r.all[s.ID] = s
+	return s, nil
+}
+
+// Get returns a live session, nil if there is none of that id.
+func (r *Registry) Get(id string) *Session {
+	r.mu.RLock()
+	s := r.all[id]
+	r.mu.RUnlock()
+	if s == nil {
+		return nil
+	}
+	if s.Err() != nil { // its server ended it
+		r.remove(s)
+		return nil
+	}
+	return s
+}
+
+// End ends a session, and forgets it.
+func (r *Registry) End(s *Session, cause error) {
+	if s.End(cause) {
+		r.opts.Log.Info("session ended", "session", Short(s.ID), "cause", cause)
+	}
+	r.remove(s)
+}
+
+func (r *Registry) remove(s *Session) {
+	r.mu.Lock()
+	delete(r.all, s.ID)
+	r.mu.Unlock()
+}
+
+// Len returns how many sessions there are.
+func (r *Registry) Len() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.all)
+}
+
+// InFlight returns how many calls are running in all sessions.
+func (r *Registry) InFlight() int {
+	n := 0
+	for _, s := range r.snapshot() {
+		n += s.InFlight()
+	}
+	return n
+}
+
+func (r *Registry) snapshot() []*Session {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]*Session, 0, len(r.all))
+	for _, s := range r.all {
+		out = append(out, s)
+	}
+	return out
+}
+
+// Run ends idle sessions until ctx is done.
+func (r *Registry) Run(ctx context.Context) {
+	every := min(r.opts.Timeout, r.opts.Grace) / 4
+	t := time.NewTicker(min(max(every, 50*time.Millisecond), 30*time.Second))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			r.sweep(now)
+		}
+	}
+}
+
+func (r *Registry) sweep(now time.Time) {
+	for _, s := range r.snapshot() {
+		switch {
+		case s.Err() != nil:
+			r.opts.Log.Info("session ended", "session", Short(s.ID), "cause", s.Err())
+			r.remove(s)
+		case s.single && s.quietFor(now, false) >= r.opts.Grace:
+			r.End(s, ErrAbandoned)
+		case s.quietFor(now, true) >= r.opts.Timeout:
+			r.End(s, ErrIdle)
+		}
+	}
+}
+
+// Close ends all sessions, and admits no more.
+func (r *Registry) Close(cause error) {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	for _, s := range r.snapshot() {
+		r.End(s, cause)
+	}
+}
+
+// Short is what logs show of a session's id: enough to tell sessions apart,
+// too little to take one over.
+func Short(id string) string { return id[:min(8, len(id))] }
