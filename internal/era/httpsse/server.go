@@ -1,0 +1,251 @@
+// Package httpsse serves HTTP+SSE, the transport of revision 2024-11-05.
+//
+// A client holds one stream (GET) on which everything travels, and posts its
+// messages to the URL that the stream's first event names. The version that
+// the two sides negotiate may be a later one.
+package httpsse
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/eventlog"
+	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/session"
+	"github.com/holdfast-mcp/holdfast/internal/sse"
+	"github.com/holdfast-mcp/holdfast/internal/wire"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// Options of the binding. All fields are needed, but for those that say so.
+type Options struct {
+	Host      *session.Host
+	Limits    wire.Limits
+	Stream    *httpstream.Options
+	Heartbeat time.Duration // between comments on a quiet stream
+	Retry     time.Duration // what clients are told to wait before they reconnect
+	Endpoint  string        // where messages are posted, as the client is told: a path or a whole URL
+	Draining  func() bool
+	Go        func(func()) // runs a goroutine that the gateway waits for
+	Log       *slog.Logger
+}
+
+// Server serves the stream and takes the messages. Safe for concurrent use.
+type Server struct{ o Options }
+
+// New returns a Server.
+func New(o Options) *Server { return &Server{o: o} }
+
+// Events is the handler of the stream.
+func (s *Server) Events(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", "GET")
+		wire.Refuse(w, http.StatusMethodNotAllowed, jsonrpc.CodeInvalidRequest, nil,
+			"this is the stream of HTTP+SSE, it takes GET only; Streamable HTTP clients use the MCP endpoint beside it")
+		return
+	}
+	if _, events := wire.Accepts(r); !events {
+		wire.Refuse(w, http.StatusNotAcceptable, jsonrpc.CodeInvalidRequest, nil, "a GET must accept text/event-stream")
+		return
+	}
+	sess, pos, fresh, refusal := s.find(r)
+	if refusal != nil {
+		refusal.Write(w)
+		return
+	}
+	out, err := httpstream.Open(w, r, true, s.o.Stream)
+	if err != nil {
+		if fresh {
+			s.o.Host.Sessions.End(sess, err)
+		}
+		if errors.Is(err, httpstream.ErrNoFlush) {
+			wire.Refuse(w, http.StatusInternalServerError, jsonrpc.CodeInternal, nil, "%s", err.Error())
+		}
+		return
+	}
+	run := func() {
+		defer out.Close()
+		s.deliver(out, sess, pos)
+	}
+	if httpstream.Taken(out) { // net/http is done with it
+		s.o.Go(run)
+		return
+	}
+	run()
+}
+
+// find returns the session that Last-Event-ID names, or a new one.
+func (s *Server) find(r *http.Request) (sess *session.Session, pos eventlog.Seq, fresh bool, refusal *wire.Refusal) {
+	if last := r.Header.Get("Last-Event-Id"); last != "" {
+		id, seq, ok := strings.Cut(last, ".")
+		if sess := s.o.Host.Sessions.Get(id); ok && sess != nil {
+			_, pos, err := sess.Find("0-" + seq)
+			if err != nil {
+				return nil, 0, false, &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest,
+					Text: "Last-Event-ID was never given out by this session"}
+			}
+			return sess, pos, false, nil
+		}
+	}
+	if s.o.Draining() {
+		return nil, 0, false, &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, Retry: 1, Text: "the gateway is shutting down"}
+	}
+	sess, err := s.o.Host.Open(true)
+	if err != nil {
+		return nil, 0, false, &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, Retry: 5, Text: err.Error()}
+	}
+	return sess, 0, true, nil
+}
+
+// encoder writes events of this binding. Their ids name the session, since
+// nothing else in a reconnecting GET does.
+type encoder struct{ id string }
+
+// Event implements session.Encoder.
+func (e encoder) Event(dst []byte, _ *session.Stream, ev eventlog.Event) []byte {
+	out := sse.Event{Name: "message", Data: ev.Data}
+	if ev.Seq > 0 {
+		out.ID = e.id + "." + strconv.FormatUint(uint64(ev.Seq), 10)
+	}
+	return sse.AppendEvent(dst, out)
+}
+
+// Heartbeat implements session.Encoder.
+func (encoder) Heartbeat(dst []byte) []byte { return sse.AppendComment(dst, "") }
+
+func (s *Server) deliver(out httpstream.Response, sess *session.Session, pos eventlog.Seq) {
+	reader, err := sess.General().Read(out, pos, false)
+	if err != nil {
+		return
+	}
+	endpoint := s.o.Endpoint + "?sessionId=" + url.QueryEscape(sess.ID)
+	first := sse.AppendEvent(nil, sse.Event{Name: "endpoint", Data: []byte(endpoint)})
+	err = reader.Run(encoder{sess.ID}, s.o.Heartbeat, first)
+	if err == nil && errors.Is(sess.Err(), session.ErrShutdown) {
+		_ = out.Write(sse.AppendRetry(nil, s.o.Retry))
+	}
+	s.o.Log.Debug("stream ended", "session", session.Short(sess.ID), "cause", err)
+}
+
+// Message is the handler that takes a client's messages.
+func (s *Server) Message(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		wire.Refuse(w, http.StatusMethodNotAllowed, jsonrpc.CodeInvalidRequest, nil, "messages are posted here")
+		return
+	}
+	id := r.URL.Query().Get("sessionId")
+	if id == "" {
+		wire.Refuse(w, http.StatusBadRequest, jsonrpc.CodeInvalidRequest, nil, "sessionId is missing: post to the URL that the stream's endpoint event names")
+		return
+	}
+	sess := s.o.Host.Sessions.Get(id)
+	if sess == nil {
+		wire.Refuse(w, http.StatusNotFound, codeNoSession, nil, "unknown or ended session: open the event stream again")
+		return
+	}
+	body, refusal := wire.ReadBody(w, r, s.o.Limits)
+	if refusal == nil {
+		defer body.Release()
+		refusal = s.take(sess, r, body.Bytes)
+	}
+	if refusal != nil {
+		refusal.Write(w)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// codeNoSession goes with 404, as in the official SDKs.
+const codeNoSession = -32001
+
+func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire.Refusal {
+	m, err := jsonrpc.Parse(body)
+	if errors.Is(err, jsonrpc.ErrBatch) {
+		return s.takeBatch(sess, r, body)
+	}
+	if err != nil {
+		return malformed(m, err)
+	}
+	if refusal := s.admit(sess, r, m); refusal != nil {
+		return refusal
+	}
+	sess.Take(sess.General(), m)
+	return nil
+}
+
+func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) *wire.Refusal {
+	if v := sess.Version(); !v.Batches() {
+		return malformed(nil, errors.New("a batch: only revision 2025-03-26 has batches, this session negotiated "+string(v)))
+	}
+	each, err := jsonrpc.Split(body)
+	if err != nil {
+		return malformed(nil, err)
+	}
+	messages := make([]*jsonrpc.Message, 0, len(each))
+	for _, one := range each {
+		m, err := jsonrpc.Parse(one)
+		if err == nil && m.Is("initialize") {
+			err = errors.New("initialize must not be part of a batch")
+		}
+		if err != nil {
+			return malformed(m, err)
+		}
+		if refusal := s.admit(sess, r, m); refusal != nil {
+			return refusal
+		}
+		messages = append(messages, m)
+	}
+	for _, m := range messages {
+		sess.Take(sess.General(), m)
+	}
+	return nil
+}
+
+// admit refuses what this era does not take, and finds a server for the first
+// initialize.
+func (s *Server) admit(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
+	if era.Of(m, r.Header.Get(era.HeaderVersion)) == era.Stateless {
+		return &wire.Refusal{Status: http.StatusBadRequest, Code: era.StatelessRefusalCode, ID: m.LegalID(), Text: era.StatelessRefusal}
+	}
+	if m.Kind() != jsonrpc.Request {
+		return nil
+	}
+	if s.o.Draining() {
+		return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, ID: m.LegalID(), Retry: 1, Text: "the gateway is shutting down"}
+	}
+	if !m.Is("initialize") {
+		return nil
+	}
+	if !sess.Begin() {
+		return malformed(m, errors.New("this session is initialized already"))
+	}
+	if err := s.o.Host.Connect(sess); err != nil {
+		s.o.Host.Sessions.End(sess, err)
+		refusal := &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, ID: m.LegalID(), Retry: 5, Text: err.Error()}
+		if errors.Is(err, conversation.ErrClosed) || errors.Is(err, context.Canceled) {
+			refusal.Retry = 1
+		}
+		return refusal
+	}
+	return nil
+}
+
+func malformed(m *jsonrpc.Message, err error) *wire.Refusal {
+	r := &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Text: err.Error()}
+	if errors.Is(err, jsonrpc.ErrSyntax) {
+		r.Code = jsonrpc.CodeParse
+	}
+	if m != nil {
+		r.ID = m.LegalID()
+	}
+	return r
+}

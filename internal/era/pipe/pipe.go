@@ -1,0 +1,211 @@
+// Package pipe serves one client of the handshake era over a reader and a writer: MCP's stdio transport, seen from the server.
+package pipe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/eventlog"
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/session"
+	"github.com/holdfast-mcp/holdfast/internal/stdio"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// Options of the binding. All fields are needed.
+type Options struct {
+	Host       *session.Host
+	MaxMessage int           // bytes of one line
+	Drain      time.Duration // how long calls in flight are waited for at the end of the input
+	Log        *slog.Logger
+}
+
+// Serve takes messages from in and writes messages, and nothing else, to out,
+// until in ends: then it waits for what is in flight, delivers it and returns
+// nil. It also returns when ctx is done, with its cause, or when out fails.
+func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
+	sess, err := o.Host.Open(true)
+	if err != nil {
+		return err
+	}
+	c := &client{sess: sess, o: o}
+	conn := stdio.NewConn(in, out, stdio.ConnOptions{MaxMessage: o.MaxMessage}, c)
+	w := &lines{conn: conn, wake: make(chan struct{}, 1), done: ctx.Done()}
+	reader, err := sess.General().Read(w, 0, false)
+	if err != nil {
+		return err
+	}
+	delivered := make(chan error, 1)
+	go func() { delivered <- reader.Run(encoder{}, time.Hour, nil) }() // ends with the session, or with out
+	var cause error
+	select {
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	case err := <-conn.Ended(): // the client is done sending, not reading
+		o.Log.Debug("input ended", "cause", err)
+		c.settle(ctx)
+	case <-sess.Done():
+		cause = sess.Err()
+	case cause = <-delivered:
+		delivered <- nil
+	}
+	o.Host.Sessions.End(sess, cmp.Or(cause, session.ErrDeleted))
+	<-delivered
+	conn.Finish(flushTime)
+	return cause
+}
+
+// flushTime is how long the last messages may take to be written.
+const flushTime = 2 * time.Second
+
+// client takes the lines of the local client.
+type client struct {
+	sess *session.Session
+	o    Options
+}
+
+// settle waits for the calls in flight, no longer than the drain time.
+func (c *client) settle(ctx context.Context) {
+	limit := time.NewTimer(c.o.Drain)
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for c.sess.InFlight() > 0 {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Line implements stdio.Handler.
+func (c *client) Line(line []byte) {
+	m, err := jsonrpc.Parse(line)
+	switch {
+	case errors.Is(err, jsonrpc.ErrBatch):
+		c.batch(line)
+	case err != nil:
+		code := jsonrpc.CodeInvalidRequest
+		if errors.Is(err, jsonrpc.ErrSyntax) {
+			code = jsonrpc.CodeParse
+		}
+		c.refuse(m, code, err.Error())
+	default:
+		c.take(m)
+	}
+}
+
+func (c *client) batch(line []byte) {
+	each, err := jsonrpc.Split(line)
+	if v := c.sess.Version(); err == nil && !v.Batches() {
+		err = fmt.Errorf("a batch: only revision 2025-03-26 has batches, this session negotiated %q", v)
+	}
+	if err != nil {
+		c.refuse(nil, jsonrpc.CodeInvalidRequest, err.Error())
+		return
+	}
+	for _, one := range each {
+		c.Line(one)
+	}
+}
+
+func (c *client) refuse(m *jsonrpc.Message, code int, text string) {
+	var id []byte
+	if m != nil {
+		id = m.LegalID()
+	}
+	c.sess.General().Log().Append(jsonrpc.AppendError(nil, id, code, text, nil), true)
+}
+
+func (c *client) take(m *jsonrpc.Message) {
+	if era.Of(m, "") == era.Stateless {
+		if m.Kind() == jsonrpc.Request {
+			c.refuse(m, era.StatelessRefusalCode, era.StatelessRefusal)
+		}
+		return
+	}
+	if m.Kind() == jsonrpc.Request && m.Is("initialize") {
+		if !c.sess.Begin() {
+			c.refuse(m, jsonrpc.CodeInvalidRequest, "this session is initialized already")
+			return
+		}
+		if err := c.o.Host.Connect(c.sess); err != nil {
+			c.refuse(m, session.CodeEnded, err.Error())
+			return
+		}
+	}
+	c.sess.Take(c.sess.General(), m)
+}
+
+// Oversize implements stdio.Handler.
+func (c *client) Oversize(head []byte, size int) {
+	text := fmt.Sprintf("the message is %d bytes long, over the limit of %d (--max-body)", size, c.o.MaxMessage)
+	id, response := jsonrpc.PeekID(head)
+	if response {
+		id = nil
+	}
+	c.sess.General().Log().Append(jsonrpc.AppendError(nil, id, jsonrpc.CodeInvalidRequest, text, nil), true)
+}
+
+// Closed implements stdio.Handler. The end of the input comes through Ended.
+func (*client) Closed(error) {}
+
+// lines is the output: one message a line, queued for the writer of the link.
+type lines struct {
+	conn *stdio.Conn
+	wake chan struct{}
+	done <-chan struct{}
+}
+
+// Write implements session.Output.
+func (l *lines) Write(p []byte) error {
+	for {
+		err := l.conn.SendRaw(p[:max(0, len(p)-1)])
+		if !errors.Is(err, stdio.ErrBusy) {
+			return err
+		}
+		select { // the client does not read; the log holds what comes meanwhile
+		case <-time.After(20 * time.Millisecond):
+		case <-l.done:
+			return err
+		}
+	}
+}
+
+// Wait implements session.Output.
+func (l *lines) Wait(until time.Time) error {
+	t := time.NewTimer(time.Until(until))
+	defer t.Stop()
+	select {
+	case <-l.wake:
+	case <-t.C:
+	}
+	return nil
+}
+
+// Wake implements session.Output.
+func (l *lines) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// encoder writes a message and its newline. stdio has no heartbeat.
+type encoder struct{}
+
+// Event implements session.Encoder.
+func (encoder) Event(dst []byte, _ *session.Stream, e eventlog.Event) []byte {
+	return append(append(dst, e.Data...), '\n')
+}
+
+// Heartbeat implements session.Encoder.
+func (encoder) Heartbeat(dst []byte) []byte { return dst }
