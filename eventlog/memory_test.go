@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func data(n int) []byte { return []byte(fmt.Sprint(n)) }
+func data(n int) []byte { return fmt.Append(nil, n) }
 
 func seqs(events []Event) (out []Seq) {
 	for _, e := range events {

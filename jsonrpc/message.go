@@ -22,7 +22,7 @@ var (
 type Field uint8
 
 // The members that Parse finds. Those from Name to Token stand in params, the
-// last two in params._meta.
+// last six in params._meta.
 const (
 	noField Field = iota
 	Version       // "jsonrpc"
@@ -31,15 +31,19 @@ const (
 	Params
 	Result
 	Error
-	Name            // params.name: tools/call, prompts/get
-	URI             // params.uri: resources/*
-	Level           // params.level: logging/setLevel, notifications/message
-	RequestID       // params.requestId: notifications/cancelled
-	ProtocolVersion // params.protocolVersion: initialize
-	Token           // params.progressToken: notifications/progress
-	Meta            // params._meta
-	MetaToken       // params._meta.progressToken
-	MetaVersion     // params._meta["io.modelcontextprotocol/protocolVersion"]
+	Name             // params.name: tools/call, prompts/get
+	URI              // params.uri: resources/*
+	Level            // params.level: logging/setLevel, notifications/message
+	RequestID        // params.requestId: notifications/cancelled
+	ProtocolVersion  // params.protocolVersion: initialize
+	Token            // params.progressToken: notifications/progress
+	Meta             // params._meta
+	MetaToken        // params._meta.progressToken
+	MetaVersion      // params._meta["io.modelcontextprotocol/protocolVersion"]
+	MetaClient       // params._meta["io.modelcontextprotocol/clientInfo"]
+	MetaCapabilities // params._meta["io.modelcontextprotocol/clientCapabilities"]
+	MetaLogLevel     // params._meta["io.modelcontextprotocol/logLevel"]
+	MetaSubscription // params._meta["io.modelcontextprotocol/subscriptionId"]
 	fields
 )
 
@@ -99,6 +103,14 @@ func lookup(in place, key []byte) Field {
 			return MetaToken
 		case "io.modelcontextprotocol/protocolVersion":
 			return MetaVersion
+		case "io.modelcontextprotocol/clientInfo":
+			return MetaClient
+		case "io.modelcontextprotocol/clientCapabilities":
+			return MetaCapabilities
+		case "io.modelcontextprotocol/logLevel":
+			return MetaLogLevel
+		case "io.modelcontextprotocol/subscriptionId":
+			return MetaSubscription
 		}
 	}
 	return noField
@@ -225,12 +237,19 @@ func legalID(raw []byte) bool {
 	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return false
 	}
-	if bytes.IndexAny(raw, ".eE") < 0 {
+	if !bytes.ContainsAny(raw, ".eE") {
 		return true
 	}
 	mantissa, exp, hasExp := bytes.Cut(bytes.ToLower(raw), []byte("e"))
 	_, frac, _ := bytes.Cut(mantissa, []byte("."))
 	return len(bytes.Trim(frac, "0")) == 0 && (!hasExp || exp[0] != '-')
+}
+
+// Clone returns a message that aliases bytes of its own.
+func (m *Message) Clone() *Message {
+	c := *m
+	c.raw = bytes.Clone(m.raw)
+	return &c
 }
 
 // Kind returns what the message is.
@@ -264,12 +283,15 @@ func (m *Message) Text(f Field) []byte {
 	return raw
 }
 
-// LegalID returns the id if it is one that an answer may carry, else nil.
+// LegalID returns the id if it is one that an answer may carry, else nil. That
+// of a response is none: it names a question of this side, and the sender may
+// have a request of its own under the same one.
 func (m *Message) LegalID() []byte {
-	if id := m.Raw(ID); legalID(id) {
-		return id
+	id := m.Raw(ID)
+	if !legalID(id) || !m.Has(Method) && (m.Has(Result) || m.Has(Error)) {
+		return nil
 	}
-	return nil
+	return id
 }
 
 // Is reports whether the message has this method.
