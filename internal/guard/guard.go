@@ -112,7 +112,7 @@ func (g *guard) shared(origin string) bool {
 
 // hostname returns the host without port, brackets and trailing dot.
 func hostname(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
+	if name, port, err := net.SplitHostPort(host); err == nil && strings.Trim(port, "0123456789") == "" {
 		host = name
 	}
 	return normalize(host)

@@ -83,10 +83,10 @@ func (l *Link) supervise(h Handler) {
 	defer close(l.done)
 	p := l.proc
 	var reason error
-	reading := true
+	reading, asked := true, false
 	select {
 	case <-l.stop:
-		reason = ErrClosed
+		reason, asked = ErrClosed, true
 		l.Finish(settle)
 	case <-p.Exited():
 		reading = !l.drained(settle)
@@ -99,8 +99,9 @@ func (l *Link) supervise(h Handler) {
 	case err := <-l.written:
 		l.written <- err
 		reason = err
+		end := time.Now().Add(settle)
 		if l.exited(settle) {
-			reading = !l.drained(settle)
+			reading = !l.drained(time.Until(end))
 			reason = p.ExitError()
 		}
 	}
@@ -108,12 +109,14 @@ func (l *Link) supervise(h Handler) {
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); p.Stop() }()
 	if reading {
-		// A grandchild may hold the pipe; Stop ends the whole group.
-		if !l.drained(settle) {
+		// A peer that was asked to end may have something to say till then. Of
+		// one that failed nothing is waited for, since h has callers to tell: it
+		// may live on without its input, or a grandchild hold the pipe.
+		if asked {
 			<-stopped
-			_ = p.Stdout().Close()
-			<-l.readEnd
 		}
+		_ = p.Stdout().Close()
+		<-l.readEnd
 	}
 	h.Closed(reason)
 	<-stopped

@@ -79,7 +79,7 @@ func TestKillOfGatewayLeavesNothing(t *testing.T) {
 	if err := syscall.Kill(gateway.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, companionGrace+8*time.Second, "child and grandchild are gone", func() bool {
+	within(t, companionGrace+slack, "child and grandchild are gone", func() bool {
 		return processGone(child) && processGone(grandchild)
 	})
 }
@@ -101,8 +101,7 @@ func TestCompanionKeepsStep(t *testing.T) {
 	rec.await(t, "+1001", "+1002", "-1001", "end")
 }
 
-// A companion that is lost is replaced, and the new one knows everything. The
-// old one must not end the groups.
+// A companion that is lost is replaced, and the new one knows everything.
 func TestCompanionIsReplaced(t *testing.T) {
 	rec, c := startRecorder(t)
 	c.Watch(1001)
@@ -121,8 +120,7 @@ func TestCompanionIsReplaced(t *testing.T) {
 	rec.await(t, "+1002", "+1003")
 }
 
-// A companion that does not read is replaced too, and does not see the end of
-// its pipe, which would make it end the groups.
+// A companion that does not read is replaced too, and holds up nobody.
 func TestStuckCompanionIsReplaced(t *testing.T) {
 	rec, c := startRecorder(t)
 	c.Watch(1001)
@@ -138,7 +136,7 @@ func TestStuckCompanionIsReplaced(t *testing.T) {
 	c.mu.Unlock()
 	begin := time.Now()
 	c.Watch(1002)
-	if took := time.Since(begin); took > 2*watchWait {
+	if took := time.Since(begin); took >= companionWrite {
 		t.Errorf("Watch took %v", took)
 	}
 	rec.awaitNext(t)
@@ -148,9 +146,6 @@ func TestStuckCompanionIsReplaced(t *testing.T) {
 	within(t, 20*time.Second, "the new one is told everything", func() bool {
 		return len(rec.told(t)) == 20_002
 	})
-	if slices.Contains(rec.lines(t), "end") {
-		t.Error("the stuck companion saw the end of its pipe")
-	}
 }
 
 func TestCompanionStartError(t *testing.T) {

@@ -51,9 +51,9 @@ func (o ConnOptions) withDefaults() ConnOptions {
 
 // Conn frames messages by line over a reader and a writer, as MCP's stdio
 // transport does (2025-11-25 basic/transports, "stdio"). What is sent is queued
-// and written by one goroutine, in order, as much at a time as there is. A pipe
-// has no deadline for writing: a peer that does not read fills the bounded
-// queue, and then Send says so.
+// and written by one goroutine, in order, as much at a time as there is. Such a
+// write has no deadline, since half a message cannot be taken back: a peer that
+// does not read fills the bounded queue, and then Send says so.
 type Conn struct {
 	r    io.Reader
 	w    io.Writer

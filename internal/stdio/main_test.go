@@ -39,6 +39,10 @@ func helperCommand(t testing.TB, name string, args ...string) Command {
 // helperLife ends a program that a failed test left behind.
 const helperLife = time.Minute
 
+// slack is what a busy machine may add to a bound: far less than helperLife,
+// which is what a wait without bound takes.
+const slack = 10 * time.Second
+
 func helperMain(name string, args []string) int {
 	switch name {
 	case "exit": // CODE [STDERR]

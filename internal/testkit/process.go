@@ -148,6 +148,7 @@ func serveProcess(args []string) int {
 	}
 	if p.hold || p.ignoreEOF {
 		<-ctx.Done()
+		return maxLifeCode
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,10 +2,12 @@
 package wire
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -209,4 +211,15 @@ func refused(params string) bool {
 		}
 	}
 	return false
+}
+
+// ClientKey tells one client's initialize from another's: by where it comes
+// from, and by all that it says.
+func ClientKey(r *http.Request, m *jsonrpc.Message) string {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	sum := sha256.New()
+	for _, part := range []string{host, r.Header.Get("X-Forwarded-For"), r.Header.Get("Authorization"), string(m.Raw(jsonrpc.Params))} {
+		_, _ = fmt.Fprintf(sum, "%d:%s", len(part), part)
+	}
+	return string(sum.Sum(nil))
 }
