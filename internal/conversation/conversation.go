@@ -46,11 +46,13 @@ type Call struct {
 	Token []byte // the client's progress token, as spelled; nil: no progress wanted
 	Data  any    // the peer's own
 
-	method string
-	up     uint64
-	inner  func(m *jsonrpc.Message) // the gateway's own request; Peer is nil
-	sent   bool                     // it may have reached the server
-	note   []byte                   // uri or level, kept for when the answer is good
+	method  string
+	up      uint64
+	inner   func(m *jsonrpc.Message) // the gateway's own request; Peer is nil
+	sent    bool                     // it may have reached the server
+	note    []byte                   // the request, kept for when the answer is good, or asks for a retry
+	version string                   // what an initialize is answered with, quoted
+	rounds  int                      // how often the server asked for more
 }
 
 // Peer is one client of a conversation. Its methods are called without the
@@ -75,7 +77,11 @@ type Options struct {
 	StartTimeout time.Duration // from the start of a server to its answer to initialize
 	MaxMessage   int           // bytes, named in errors about longer ones
 	Log          *slog.Logger
-	OnOver       func(c *Conversation, err error) // called once, in a goroutine of its own or the server's reader
+	// StatelessOnly tells that this server was found to take no handshake,
+	// OnStatelessOnly that it was just found out; nil: neither is known.
+	StatelessOnly   func() bool
+	OnStatelessOnly func()
+	OnOver          func(c *Conversation, err error) // called once, in a goroutine of its own or the server's reader
 }
 
 // state is where a conversation stands with its present server process.
@@ -95,26 +101,28 @@ type Conversation struct {
 	opts Options
 	mint string // begins the id of every question
 
-	mu       sync.Mutex // guards the fields below
-	state    state
-	link     Link
-	gen      int // counts links, so that a late word of an old one is known
-	next     uint64
-	calls    map[uint64]*Call
-	asked    map[string]*question
-	askCount uint64
-	peers    map[Peer]*interest
-	told     told
-	held     []heldMessage
-	heldSize int
-	backoff  stdio.Backoff
-	retryAt  time.Time
-	timer    *time.Timer // start time-out, or the next restart
-	lastErr  error       // how the latest server ended
-	junk     int
-	ready    chan struct{} // closed when the handshake of a shared conversation is done, or it is over
-	isReady  bool
-	links    sync.WaitGroup // one for each link not stopped yet
+	mu        sync.Mutex // guards the fields below
+	state     state
+	link      Link
+	gen       int // counts links, so that a late word of an old one is known
+	next      uint64
+	calls     map[uint64]*Call
+	asked     map[string]*question
+	askCount  uint64
+	peers     map[Peer]*interest
+	told      told
+	bridge    *bridge // the server speaks the stateless era only, and its clients the other one
+	stateless bool    // the server speaks the stateless era: no handshake, many peers, no questions of its own
+	held      []heldMessage
+	heldSize  int
+	backoff   stdio.Backoff
+	retryAt   time.Time
+	timer     *time.Timer // start time-out, or the next restart
+	lastErr   error       // how the latest server ended
+	junk      int
+	ready     chan struct{} // closed when the handshake of a shared conversation is done, or it is over
+	isReady   bool
+	links     sync.WaitGroup // one for each link not stopped yet
 }
 
 // told is what a restarted server must be told again.
@@ -183,10 +191,12 @@ func (c *Conversation) Leave(p Peer, reason string) {
 			c.refuseLocked(q.id, "the client that was asked has left")
 		}
 	}
+	c.takeRoundsLocked(p)
 	c.dropInterestLocked(p)
 	delete(c.peers, p)
+	alone := !c.opts.Shared && !c.stateless
 	c.mu.Unlock()
-	if !c.opts.Shared {
+	if alone {
 		c.Close(fmt.Errorf("%w: %s", ErrClosed, reason))
 	}
 }
@@ -195,6 +205,9 @@ func (c *Conversation) Leave(p Peer, reason string) {
 // once, unless Call returns an error or the call is cancelled. m is not kept.
 func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 	call.method = string(m.Text(jsonrpc.Method))
+	if c.bridged() {
+		return c.bridgeCall(call, m)
+	}
 	if c.opts.Shared {
 		if done, err := c.shareCall(call, m); done {
 			return err
@@ -204,6 +217,16 @@ func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 	defer c.mu.Unlock()
 	if _, ok := c.peers[call.Peer]; !ok {
 		return c.overErrLocked()
+	}
+	if call.method == "initialize" && !c.stateless {
+		c.rememberLocked(call, m)
+		if c.opts.StatelessOnly != nil && c.opts.StatelessOnly() {
+			c.parkLocked(call)
+			c.state = opening
+			c.limitStartLocked()
+			go c.handshakeRefused(call, jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, "the server does not answer server/discover", nil), c.opts.StartTimeout)
+			return nil
+		}
 	}
 	edits := make([]jsonrpc.Edit, 0, 3)
 	if !c.opts.Shared {
@@ -267,6 +290,9 @@ func (c *Conversation) Notify(p Peer, m *jsonrpc.Message) error {
 	if _, ok := c.peers[p]; !ok {
 		return c.overErrLocked()
 	}
+	if c.bridge != nil {
+		return c.bridgeNotifyLocked(m)
+	}
 	switch string(m.Text(jsonrpc.Method)) {
 	case "notifications/initialized":
 		if c.opts.Shared {
@@ -289,6 +315,9 @@ func (c *Conversation) Notify(p Peer, m *jsonrpc.Message) error {
 func (c *Conversation) Cancel(call *Call, m *jsonrpc.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.cancelRoundLocked(call) {
+		return true
+	}
 	if c.calls[call.up] != call || call.method == "initialize" {
 		return false
 	}

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
 // question is a request of the server that a client is to answer.
 type question struct {
-	id   []byte // the server's, as spelled
-	gen  int    // the link that it came through
-	call *Call  // the one that it belongs to, or nil
-	peer Peer
+	id    []byte // the server's, as spelled
+	gen   int    // the link that it came through
+	call  *Call  // the one that it belongs to, or nil
+	peer  Peer
+	round *round // that it is part of, before a stateless server
 }
 
 // inbound is one link's side of a conversation.
@@ -95,18 +97,46 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 		}
 		return
 	}
+	if call.method == "initialize" && call.Peer != nil && refusesHandshake(m) {
+		c.mu.Unlock() // the call stays, until it is known what the server speaks
+		edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}
+		c.handshakeRefused(call, m.Append(nil, edit), crossTime)
+		return
+	}
 	delete(c.calls, id)
 	if call.method == "initialize" && call.Peer != nil {
 		c.openedLocked(m)
 	}
+	bridged := c.bridge != nil
 	c.settleLocked(call, m)
 	c.mu.Unlock()
 	if call.inner != nil {
 		call.inner(m)
 		return
 	}
+	if bridged {
+		c.bridgeAnswer(call, m)
+		return
+	}
 	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}
-	call.Peer.Answer(call, m.Append(make([]byte, 0, m.Len(edit)), edit))
+	answer := m.Append(make([]byte, 0, m.Len(edit)), edit)
+	if call.method == "subscriptions/listen" {
+		answer = withSubscription(answer, call.ID)
+	}
+	call.Peer.Answer(call, answer)
+}
+
+// withSubscription puts the client's id into a listen request's result, which
+// names its subscription by the id that the server was asked under.
+func withSubscription(answer, id []byte) []byte {
+	m, err := jsonrpc.Parse(answer)
+	if err != nil || !m.Has(jsonrpc.Result) {
+		return answer
+	}
+	result := m.Raw(jsonrpc.Result)
+	meta := jsonrpc.AppendObject(nil, jsonrpc.Get(result, "_meta"), nil, jsonrpc.Member{Key: era.MetaSubscription, Value: id})
+	result = jsonrpc.AppendObject(nil, result, nil, jsonrpc.Member{Key: "_meta", Value: meta})
+	return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Result, With: result})
 }
 
 func (c *Conversation) takeProgress(gen int, m *jsonrpc.Message) {
@@ -137,6 +167,11 @@ func (c *Conversation) takeRequest(gen int, m *jsonrpc.Message) {
 	}
 	c.mu.Lock()
 	if gen != c.gen {
+		c.mu.Unlock()
+		return
+	}
+	if c.stateless || c.bridge != nil {
+		c.refuseLocked(m.Raw(jsonrpc.ID), "a server of the stateless era asks by input_required, not by a request")
 		c.mu.Unlock()
 		return
 	}
@@ -173,6 +208,11 @@ func (c *Conversation) Reply(p Peer, m *jsonrpc.Message) {
 	defer c.mu.Unlock()
 	key := string(m.Raw(jsonrpc.ID))
 	q := c.asked[key]
+	if q != nil && q.peer == p && q.round != nil {
+		delete(c.asked, key)
+		go c.bridgeReply(q, key, m.Clone()) // ends at once; the lock is held here
+		return
+	}
 	if q == nil || q.peer != p || q.gen != c.gen || c.link == nil {
 		c.opts.Log.Debug("dropped an answer to no open question", "server", c.opts.Name, "id", key)
 		return
@@ -183,9 +223,16 @@ func (c *Conversation) Reply(p Peer, m *jsonrpc.Message) {
 	}
 }
 
-// takeCancelled passes on that the server gave up a question.
+// takeCancelled passes on that the server gave up a question, or a subscription.
 func (c *Conversation) takeCancelled(gen int, m *jsonrpc.Message) {
 	c.mu.Lock()
+	id, _ := parseID(m.Raw(jsonrpc.RequestID))
+	if call := c.calls[id]; c.stateless && gen == c.gen && call != nil && call.method == "subscriptions/listen" {
+		delete(c.calls, id)
+		c.mu.Unlock()
+		call.Peer.Answer(call, withSubscription(jsonrpc.AppendResult(nil, call.ID, []byte(`{"resultType":"complete"}`)), call.ID))
+		return
+	}
 	for minted, q := range c.asked {
 		if q.gen == gen && string(q.id) == string(m.Raw(jsonrpc.RequestID)) {
 			delete(c.asked, minted)
@@ -206,6 +253,24 @@ func (c *Conversation) takeNotification(gen int, m *jsonrpc.Message) {
 		return
 	}
 	var call *Call
+	if id, ok := parseID(m.Raw(jsonrpc.MetaSubscription)); ok && c.stateless {
+		call = c.calls[id]
+		c.mu.Unlock()
+		if call != nil && call.Peer != nil {
+			call.Peer.Message(call, m.Append(nil, jsonrpc.Edit{Field: jsonrpc.MetaSubscription, With: call.ID}))
+		}
+		return
+	}
+	if c.bridge != nil && m.Has(jsonrpc.MetaSubscription) {
+		if id, _ := parseID(m.Raw(jsonrpc.MetaSubscription)); id != c.bridge.listen {
+			c.mu.Unlock()
+			return
+		}
+		if m = heard(m); m == nil {
+			c.mu.Unlock()
+			return
+		}
+	}
 	if m.Is("notifications/message") {
 		call = c.onlyCallLocked()
 	}
@@ -226,7 +291,7 @@ func (c *Conversation) onlyCallLocked() *Call {
 	var only *Call
 	for _, call := range c.calls {
 		switch {
-		case call.Peer == nil:
+		case call.Peer == nil || call.method == "subscriptions/listen":
 		case only != nil:
 			return nil
 		default:

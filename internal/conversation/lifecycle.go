@@ -69,6 +69,18 @@ func (c *Conversation) stopTimerLocked() {
 
 // greeted takes the answer to the gateway's own initialize.
 func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
+	c.mu.Lock()
+	first := c.told.result == nil
+	c.mu.Unlock()
+	if first && refusesHandshake(m) {
+		refusal := bytes.Clone(m.Raw(jsonrpc.Error))
+		c.cross(crossTime, func(hello []byte) {
+			if hello == nil {
+				c.finish(fmt.Errorf("%w: the server refused initialize: %s", ErrClosed, refusal))
+			}
+		})
+		return
+	}
 	if !m.Has(jsonrpc.Result) {
 		c.finish(fmt.Errorf("%w: the server refused initialize: %s", ErrClosed, m.Raw(jsonrpc.Error)))
 		return
@@ -109,6 +121,10 @@ func (c *Conversation) retellLocked() {
 	}
 	for _, line := range c.told.subscribed {
 		again(line)
+	}
+	if c.bridge != nil {
+		c.bridge.listen = 0
+		c.listenLocked()
 	}
 	held := c.held
 	c.held, c.heldSize = nil, 0
@@ -209,10 +225,14 @@ func (c *Conversation) linkClosed(gen int, err error) {
 	}
 	link := c.link
 	calls, asked := c.calls, c.asked
+	for _, call := range c.takeRoundsLocked(nil) {
+		c.parkLocked(call)
+	}
 	c.link, c.calls, c.asked = nil, map[uint64]*Call{}, map[string]*question{}
+	c.gen++ // what it may still say is late
 	c.lastErr = err
 	c.stopTimerLocked()
-	again := c.told.result != nil && (len(c.peers) > 0 || c.opts.Shared)
+	again := c.told.result != nil && (len(c.peers) > 0 || c.opts.Shared || c.stateless)
 	var wait time.Duration
 	if again {
 		c.held, c.heldSize = nil, 0
@@ -295,7 +315,12 @@ func (c *Conversation) restart() {
 		c.fail(calls, nil, err)
 		return
 	}
-	c.greetLocked()
+	if c.stateless || c.bridge != nil {
+		c.state = open
+		c.retellLocked()
+	} else {
+		c.greetLocked()
+	}
 	c.mu.Unlock()
 	c.opts.Log.Info("the server was started again", "server", c.opts.Name)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
@@ -25,19 +26,24 @@ type PoolOptions struct {
 type Pool struct {
 	opts PoolOptions
 
-	mu      sync.Mutex // guards the fields below
-	spare   []*Conversation
-	live    map[*Conversation]time.Time // when it was started
-	ending  map[*Conversation]bool      // over, but its process may not be gone yet
-	shared  *Conversation
-	used    bool  // a conversation was taken once
-	frail   int   // spare servers in a row that ended unused
-	lastErr error // why the latest server could not be started
-	closed  bool
-	filling bool
-	opening chan struct{} // closed when the shared conversation that is being started is, or is not
-	fatal   chan error
-	wg      sync.WaitGroup // refilling
+	mu            sync.Mutex // guards the fields below
+	spare         []*Conversation
+	live          map[*Conversation]time.Time // when it was started
+	ending        map[*Conversation]bool      // over, but its process may not be gone yet
+	shared        *Conversation
+	used          bool  // a conversation was taken once
+	frail         int   // spare servers in a row that ended unused
+	lastErr       error // why the latest server could not be started
+	closed        bool
+	filling       bool
+	probing       bool          // the first server is being watched: no other one is started beside it
+	modern        *Conversation // carries all stateless requests, if the server takes them
+	legacyOnly    bool          // it does not
+	statelessOnly atomic.Bool   // it takes no handshake
+	finding       chan struct{} // closed when the probe that is under way is over
+	opening       chan struct{} // closed when the shared conversation that is being started is, or is not
+	fatal         chan error
+	wg            sync.WaitGroup // refilling
 }
 
 // NewPool returns a pool without servers.
@@ -55,12 +61,15 @@ func (p *Pool) Start(ctx context.Context) error {
 	if !p.opts.Shared && p.opts.Warm == 0 {
 		return nil
 	}
+	p.mu.Lock()
+	p.probing = true
+	p.mu.Unlock()
 	c, err := p.add()
 	if err != nil {
 		return err
 	}
 	if p.opts.Shared {
-		if err := c.awaitReady(p.opts.StartTimeout); err != nil {
+		if err := c.awaitReady(ctx, p.opts.StartTimeout); err != nil {
 			c.Close(err)
 			c.Wait()
 			return err
@@ -74,7 +83,7 @@ func (p *Pool) Start(ctx context.Context) error {
 		c.Wait()
 		return c.Err()
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case <-t.C:
 	}
 	p.refill()
@@ -85,8 +94,28 @@ func (p *Pool) Start(ctx context.Context) error {
 // could use it: the command is wrong, and it took a moment to show.
 func (p *Pool) Fatal() <-chan error { return p.fatal }
 
-// add starts a server and counts it.
+// add starts a server, and keeps it as the shared or as a spare one.
 func (p *Pool) add() (*Conversation, error) {
+	c, err := p.start(p.opts.Shared)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live[c] == (time.Time{}) { // it ended just now
+		p.lastErr = c.Err()
+		return nil, p.lastErr
+	}
+	if p.opts.Shared {
+		p.shared = c
+	} else {
+		p.spare = append(p.spare, c)
+	}
+	return c, nil
+}
+
+// start starts a server and counts it.
+func (p *Pool) start(shared bool) (*Conversation, error) {
 	p.mu.Lock()
 	switch {
 	case p.closed:
@@ -102,6 +131,8 @@ func (p *Pool) add() (*Conversation, error) {
 
 	opts := p.opts.Options
 	opts.OnOver = p.over
+	opts.Shared = shared
+	opts.StatelessOnly, opts.OnStatelessOnly = p.statelessOnly.Load, func() { p.statelessOnly.Store(true) }
 	c, err := Start(opts)
 
 	p.mu.Lock()
@@ -125,11 +156,6 @@ func (p *Pool) add() (*Conversation, error) {
 		return nil, err
 	}
 	p.live[c] = time.Now()
-	if p.opts.Shared {
-		p.shared = c
-	} else {
-		p.spare = append(p.spare, c)
-	}
 	return c, nil
 }
 
@@ -148,6 +174,9 @@ func (p *Pool) over(c *Conversation, err error) {
 	}()
 	if p.shared == c {
 		p.shared = nil
+	}
+	if p.modern == c {
+		p.modern = nil
 	}
 	for i, s := range p.spare {
 		if s != c {
@@ -215,6 +244,7 @@ func (p *Pool) Take() (*Conversation, error) {
 func (p *Pool) refill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.probing = false
 	p.refillLocked()
 }
 
@@ -244,7 +274,7 @@ func (p *Pool) refillLocked() {
 
 // lacksLocked reports whether another spare server is wanted and may be had.
 func (p *Pool) lacksLocked() bool {
-	return !p.opts.Shared && !p.closed && len(p.spare) < p.opts.Warm && len(p.live) < p.opts.Max && p.frail < maxFrail
+	return !p.opts.Shared && !p.closed && !p.probing && len(p.spare) < p.opts.Warm && len(p.live) < p.opts.Max && p.frail < maxFrail
 }
 
 // Check returns nil if a session could get a conversation now.

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,9 +13,10 @@ import (
 
 // interest is what one peer wants to hear of a shared server.
 type interest struct {
-	level int             // index into levels, 0: never asked for one
-	uris  map[string]bool // resources subscribed to
-	can   map[string]bool // methods of questions that the client declared to answer
+	level int              // index into levels, 0: never asked for one
+	uris  map[string]bool  // resources subscribed to
+	can   map[string]bool  // methods of questions that the client declared to answer
+	meta  []jsonrpc.Member // what the client is, as each stateless request says it
 }
 
 // levels are the severities of log messages (RFC 5424), least first. Index 0
@@ -56,16 +58,11 @@ func (c *Conversation) shareCall(call *Call, m *jsonrpc.Message) (done bool, err
 // introduce answers a client's initialize from the gateway's own handshake,
 // once that is done.
 func (c *Conversation) introduce(call *Call, m *jsonrpc.Message) error {
-	version := strconv.Quote(string(era.Negotiate(era.Version(m.Text(jsonrpc.ProtocolVersion)))))
-	can := declared(m)
 	answer := func() {
 		c.mu.Lock()
-		w, result, running := c.peers[call.Peer], c.told.result, c.calls[call.up] == call
+		result, running := c.told.result, c.calls[call.up] == call
 		if running {
 			delete(c.calls, call.up)
-		}
-		if w != nil {
-			w.can = can
 		}
 		err := c.lastErr
 		c.mu.Unlock()
@@ -76,16 +73,15 @@ func (c *Conversation) introduce(call *Call, m *jsonrpc.Message) error {
 			call.Peer.Answer(call, DeathAnswer(call.ID, c.opts.Name, err, false))
 			return
 		}
-		call.Peer.Answer(call, withVersion(call.ID, result, version))
+		call.Peer.Answer(call, withVersion(call.ID, result, call.version))
 	}
 	c.mu.Lock()
 	if _, ok := c.peers[call.Peer]; !ok {
 		defer c.mu.Unlock()
 		return c.overErrLocked()
 	}
-	c.next++
-	call.up = c.next
-	c.calls[call.up] = call
+	c.rememberLocked(call, m)
+	c.parkLocked(call)
 	pending := c.told.result == nil
 	c.mu.Unlock()
 	if !pending {
@@ -178,6 +174,13 @@ func (c *Conversation) dropInterestLocked(p Peer) {
 	if w == nil || !c.opts.Shared {
 		return
 	}
+	if c.bridge != nil {
+		if len(w.uris) > 0 && c.state == open {
+			w.uris = nil
+			c.listenLocked()
+		}
+		return
+	}
 	uris := w.uris
 	w.uris = nil
 	for uri := range uris {
@@ -248,13 +251,15 @@ func (c *Conversation) hearsLocked(p Peer, m *jsonrpc.Message) bool {
 }
 
 // awaitReady waits for a shared conversation's handshake.
-func (c *Conversation) awaitReady(limit time.Duration) error {
+func (c *Conversation) awaitReady(ctx context.Context, limit time.Duration) error {
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-c.ready:
 		return c.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	case <-t.C:
-		return fmt.Errorf("server %q did not answer initialize within %s (--start-timeout)", c.opts.Name, limit)
+		return fmt.Errorf("no answer to initialize within %s (--start-timeout)", limit)
 	}
 }

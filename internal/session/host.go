@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
@@ -12,6 +13,9 @@ type Host struct {
 	Sessions *Registry
 	Pool     *conversation.Pool
 	Name     string
+	// Evict gives up a server process that is held for clients without a session
+	// and not used; nil: there is none. It reports whether it did.
+	Evict func() bool
 }
 
 // Open enters a new session. single says that its transport has one stream.
@@ -23,6 +27,9 @@ func (h *Host) Open(single bool) (*Session, error) { return h.Sessions.New(singl
 func (h *Host) Connect(s *Session) error {
 	for range 3 {
 		c, err := h.Pool.Take()
+		if errors.Is(err, conversation.ErrFull) && (h.Sessions.Evict() || h.Evict != nil && h.Evict()) {
+			continue
+		}
 		if err != nil {
 			return err
 		}

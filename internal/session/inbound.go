@@ -30,6 +30,7 @@ func (s *Session) conversation() Conversation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touch()
+	s.opening = ""
 	return s.conv
 }
 
@@ -41,7 +42,7 @@ func (s *Session) takeRequest(st *Stream, m *jsonrpc.Message) {
 		return
 	}
 	call := &conversation.Call{Peer: s, ID: id, Data: st, Token: bytes.Clone(token(m))}
-	conv, err := s.admit(st, call)
+	conv, err := s.admit(call, m)
 	if err != nil {
 		s.settle(st, jsonrpc.AppendError(nil, id, jsonrpc.CodeInvalidRequest, err.Error(), nil))
 		return
@@ -71,10 +72,13 @@ func refusal(id []byte, err error) []byte {
 }
 
 // admit enters a call, or says why it cannot be.
-func (s *Session) admit(st *Stream, call *conversation.Call) (Conversation, error) {
+func (s *Session) admit(call *conversation.Call, m *jsonrpc.Message) (Conversation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touch()
+	if s.opening != "" && !m.Is("initialize") {
+		s.opening = ""
+	}
 	key := string(call.ID)
 	switch {
 	case s.ended != nil:

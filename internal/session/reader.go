@@ -38,45 +38,40 @@ type Reader struct {
 	out Output
 	pos eventlog.Seq
 
-	mu     sync.Mutex // guards the fields below
-	cause  error      // why it must stop
-	active bool       // its turn: of several readers of the general stream one delivers
+	cause error // why it must stop; guarded by the session's mu
 }
 
 // Read attaches a reader that begins after pos; it takes the stream over from
 // the one before. A fresh reader of the general stream begins where delivery
 // stopped, whatever pos, and the one before it waits for its turn.
 func (st *Stream) Read(out Output, pos eventlog.Seq, fresh bool) (*Reader, error) {
-	r := &Reader{st: st, out: out, pos: pos, active: true}
+	r := &Reader{st: st, out: out, pos: pos}
 	s := st.sess
 	s.mu.Lock()
-	if s.ended != nil {
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.ended != nil && !st.posting { // a POST still gets the errors that its calls ended with
 		return nil, s.ended
 	}
 	s.touch()
 	s.readers++
 	before := st.reader
 	st.reader = r
-	var drop *Reader
-	if before != nil && fresh && st == &s.general {
-		s.parked = append(s.parked, before)
-		if len(s.parked) >= s.limits.Open {
-			drop, s.parked = s.parked[0], s.parked[1:]
-		}
-	} else {
-		drop = before
-	}
-	s.mu.Unlock()
 	if fresh && st == &s.general {
 		r.pos = st.log.DeliveredTo()
+		if before != nil {
+			s.parked = append(s.parked, before)
+			before.out.Wake() // to let go of its turn
+		}
+		if len(s.parked) >= s.limits.Open {
+			s.parked[0].stopLocked(ErrSuperseded)
+			s.parked = slices.Delete(s.parked, 0, 1)
+		}
+		return r, nil
 	}
-	if before != nil && before != drop {
-		before.setActive(false)
+	if before != nil {
+		before.stopLocked(ErrSuperseded)
 	}
-	if drop != nil {
-		drop.stop(ErrSuperseded)
-	}
+	st.turn = r // at once: what is written twice is what the client asked for again
 	return r, nil
 }
 
@@ -87,50 +82,57 @@ func (r *Reader) Pos() eventlog.Seq { return r.pos }
 func (r *Reader) detach() {
 	s := r.st.sess
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.readers--
 	s.touch()
-	var next *Reader
 	if i := slices.Index(s.parked, r); i >= 0 {
 		s.parked = slices.Delete(s.parked, i, i+1)
 	}
+	if r.st.turn == r {
+		r.st.turn = nil
+	}
 	if r.st.reader == r {
 		r.st.reader = nil
-		r.st.log.Wake(0, nil) // under the lock: the next reader must not lose its own
 		if n := len(s.parked); n > 0 && r.st == &s.general {
-			next, s.parked = s.parked[n-1], s.parked[:n-1]
-			r.st.reader = next
-		}
-		if s.ended != nil && next == nil {
-			defer r.st.log.Release()
+			r.st.reader, s.parked = s.parked[n-1], s.parked[:n-1]
 		}
 	}
-	s.mu.Unlock()
-	if next != nil {
-		next.setActive(true)
+	switch {
+	case r.st.reader != nil:
+		r.st.reader.out.Wake()
+	case s.ended != nil:
+		r.st.log.Release()
 	}
 }
 
-// stop makes Run return the cause.
-func (r *Reader) stop(cause error) {
-	r.mu.Lock()
+// stopLocked makes Run return the cause.
+func (r *Reader) stopLocked(cause error) {
 	if r.cause == nil {
 		r.cause = cause
 	}
-	r.mu.Unlock()
 	r.out.Wake()
 }
 
-func (r *Reader) setActive(on bool) {
-	r.mu.Lock()
-	r.active = on
-	r.mu.Unlock()
-	r.out.Wake()
-}
-
-func (r *Reader) state() (active bool, cause error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.active, r.cause
+// state says whether the reader is the one to deliver. Of several readers of
+// the general stream one has the turn. It passes it on between two writes, so
+// that no message goes to two connections (2025-11-25 basic/transports,
+// "Multiple Connections"): to the next one, which goes on where it stopped.
+func (r *Reader) state() (turn bool, cause error) {
+	st := r.st
+	s := st.sess
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case st.turn == r && st.reader != r:
+		st.turn = nil
+		if st.reader != nil {
+			st.reader.out.Wake()
+		}
+	case st.turn == nil && st.reader == r:
+		st.turn = r
+		r.pos = max(r.pos, st.log.DeliveredTo())
+	}
+	return st.turn == r, r.cause
 }
 
 // batchBytes is about how much is read from the log and written at a time.
@@ -151,11 +153,11 @@ func (r *Reader) Run(enc Encoder, heartbeat time.Duration, first []byte) error {
 	}
 	beat := time.Now().Add(heartbeat)
 	for {
-		active, cause := r.state()
+		turn, cause := r.state()
 		if cause != nil {
 			return cause
 		}
-		if active {
+		if turn {
 			wrote, ended, err := r.deliver(enc, buf)
 			if err != nil || ended {
 				return err

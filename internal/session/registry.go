@@ -135,6 +135,33 @@ func (r *Registry) sweep(now time.Time) {
 	}
 }
 
+// evictAfter is how long a Streamable HTTP client must have been quiet, without
+// a stream, before its session may be given up for another one.
+const evictAfter = time.Minute
+
+// Evict ends the session that has been quiet for longest, without a stream and
+// without a call, so that another one can have its place. It reports whether
+// there was one. HTTP+SSE clients say goodbye by closing their stream only, many
+// others not at all: those that will come back cannot be told from those that
+// will not, and those that do are told to begin anew.
+func (r *Registry) Evict() bool {
+	var oldest *Session
+	var away time.Duration
+	now := time.Now()
+	for _, s := range r.snapshot() {
+		if s.Attached() {
+			if d := s.quietFor(now, true); d > away && (s.single || d >= evictAfter) {
+				oldest, away = s, d
+			}
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	r.End(oldest, ErrEvicted)
+	return true
+}
+
 // Close ends all sessions, and admits no more.
 func (r *Registry) Close(cause error) {
 	r.mu.Lock()

@@ -21,6 +21,7 @@ var (
 	ErrDeleted    = errors.New("session: deleted by the client")
 	ErrIdle       = errors.New("session: idle")
 	ErrAbandoned  = errors.New("session: the client did not come back")
+	ErrEvicted    = errors.New("session: the client was away and its place was needed")
 	ErrShutdown   = errors.New("session: the gateway is shutting down")
 	ErrSuperseded = errors.New("session: superseded by another reader")
 	ErrNoServer   = errors.New("session: the server is gone")
@@ -68,6 +69,7 @@ type Session struct {
 	leave    func(reason string) // leaves the conversation
 	version  era.Version         // "" until negotiated
 	started  bool                // initialize was sent
+	opening  string              // see Opening; "" once more was said
 	calls    map[string]*conversation.Call
 	streams  map[uint64]*Stream // that have given out event ids
 	posts    []*Stream          // with unanswered calls, oldest first
@@ -184,10 +186,10 @@ func (s *Session) End(cause error) bool {
 	for _, call := range calls {
 		s.settle(call.Data.(*Stream), jsonrpc.AppendError(nil, call.ID, CodeEnded, cause.Error(), []byte(`{"outcome":"unknown"}`)))
 	}
-	for _, r := range parked {
-		r.stop(cause)
-	}
 	s.mu.Lock()
+	for _, r := range parked {
+		r.stopLocked(cause)
+	}
 	named, posts := s.streams, s.posts
 	s.streams, s.posts = nil, nil
 	s.closeLocked(&s.general)
@@ -205,9 +207,10 @@ func (s *Session) End(cause error) bool {
 // CodeEnded answers a call whose session ended.
 const CodeEnded = -32000
 
-// closeLocked ends a stream: now, or when its reader has delivered the rest.
+// closeLocked ends a stream: now, or when its reader, or the POST that is just
+// about to read it, has delivered the rest.
 func (s *Session) closeLocked(st *Stream) {
-	if st.reader == nil {
+	if st.reader == nil && !st.posting {
 		st.log.Release()
 	} else {
 		st.log.End()

@@ -24,6 +24,8 @@ type Stream struct {
 	num     uint64 // in event ids; 0: the general stream, or none given out yet
 	pending int    // calls not answered yet
 	reader  *Reader
+	turn    *Reader // the one that may be writing; another reader than that waits for it
+	posting bool    // its POST may yet come to read it, even after the session's end
 }
 
 // General returns the stream of messages that belong to no POST. It never ends.
@@ -35,7 +37,7 @@ func (s *Session) Post(n int, events bool) *Stream {
 	if s.single {
 		return &s.general
 	}
-	st := &Stream{sess: s, pending: n, events: events}
+	st := &Stream{sess: s, pending: n, events: events, posting: true}
 	st.log.SetLimits(s.limits.Stream)
 	s.mu.Lock()
 	if s.ended == nil {
@@ -60,6 +62,18 @@ func (st *Stream) Log() *eventlog.Memory { return &st.log }
 // event id was given out.
 func (st *Stream) Forget() {
 	if st != &st.sess.general {
+		st.log.Release()
+	}
+}
+
+// Posted says that the POST is over, answered or not. What the stream holds is
+// kept for resumption, as long as the session is.
+func (st *Stream) Posted() {
+	s := st.sess
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.posting = false
+	if s.ended != nil && st.reader == nil && st != &s.general {
 		st.log.Release()
 	}
 }
