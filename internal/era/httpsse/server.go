@@ -6,18 +6,22 @@
 package httpsse
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/sse"
@@ -33,16 +37,25 @@ type Options struct {
 	Heartbeat time.Duration // between comments on a quiet stream
 	Retry     time.Duration // what clients are told to wait before they reconnect
 	Endpoint  string        // where messages are posted, as the client is told: a path or a whole URL
+	// Stateless serves messages of the stateless era, nil to refuse them.
+	Stateless *exchange.Host
 	Draining  func() bool
 	Go        func(func()) // runs a goroutine that the gateway waits for
 	Log       *slog.Logger
 }
 
 // Server serves the stream and takes the messages. Safe for concurrent use.
-type Server struct{ o Options }
+type Server struct {
+	o Options
+
+	mu      sync.Mutex // guards the field below
+	inboxes map[*session.Session]*exchange.Inbox
+}
 
 // New returns a Server.
-func New(o Options) *Server { return &Server{o: o} }
+func New(o Options) *Server {
+	return &Server{o: o, inboxes: map[*session.Session]*exchange.Inbox{}}
+}
 
 // Events is the handler of the stream.
 func (s *Server) Events(w http.ResponseWriter, r *http.Request) {
@@ -175,11 +188,63 @@ func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire
 	if err != nil {
 		return malformed(m, err)
 	}
-	if refusal := s.admit(sess, r, m); refusal != nil {
+	if s.stateless(sess, r, m) {
+		return nil
+	}
+	if m.Kind() == jsonrpc.Request && m.Is("initialize") {
+		return s.initialize(sess, r, m)
+	}
+	if refusal := s.admit(m); refusal != nil {
 		return refusal
 	}
 	sess.Take(sess.General(), m)
 	return nil
+}
+
+// stateless serves a message of the stateless era, on the stream, as this
+// transport answers everything: clients that probe take a 400 here for the end
+// of the connection.
+func (s *Server) stateless(sess *session.Session, r *http.Request, m *jsonrpc.Message) bool {
+	emit := func(msg []byte, final bool) { sess.General().Log().Append(msg, final) }
+	if era.Of(m, r.Header.Get(era.HeaderVersion)) != era.Stateless {
+		if m.Is("notifications/cancelled") { // it need not say which era it is of
+			s.mu.Lock()
+			b := s.inboxes[sess]
+			s.mu.Unlock()
+			if b != nil {
+				b.Take(m)
+			}
+		}
+		return false
+	}
+	sess.Touch()
+	switch {
+	case s.o.Stateless != nil:
+		s.inbox(sess, r, emit).Take(m)
+	case m.Kind() == jsonrpc.Request:
+		emit(jsonrpc.AppendError(nil, bytes.Clone(m.Raw(jsonrpc.ID)), era.StatelessRefusalCode, era.StatelessRefusal, nil), true)
+	}
+	return true
+}
+
+// inbox returns what takes a session's stateless messages, until it ends.
+func (s *Server) inbox(sess *session.Session, r *http.Request, emit func(msg []byte, final bool)) *exchange.Inbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.inboxes[sess]
+	if b == nil {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		b = &exchange.Inbox{Host: s.o.Stateless, Principal: host + "\x00" + r.Header.Get("Authorization"), Emit: emit}
+		s.inboxes[sess] = b
+		s.o.Go(func() {
+			<-sess.Done()
+			b.Close()
+			s.mu.Lock()
+			delete(s.inboxes, sess)
+			s.mu.Unlock()
+		})
+	}
+	return b
 }
 
 func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) *wire.Refusal {
@@ -199,7 +264,10 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 		if err != nil {
 			return malformed(m, err)
 		}
-		if refusal := s.admit(sess, r, m); refusal != nil {
+		if s.stateless(sess, r, m) {
+			continue
+		}
+		if refusal := s.admit(m); refusal != nil {
 			return refusal
 		}
 		messages = append(messages, m)
@@ -210,23 +278,27 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 	return nil
 }
 
-// admit refuses what this era does not take, and finds a server for the first
-// initialize.
-func (s *Server) admit(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
-	if era.Of(m, r.Header.Get(era.HeaderVersion)) == era.Stateless {
-		return &wire.Refusal{Status: http.StatusBadRequest, Code: era.StatelessRefusalCode, ID: m.LegalID(), Text: era.StatelessRefusal}
-	}
-	if m.Kind() != jsonrpc.Request {
-		return nil
-	}
-	if s.o.Draining() {
+// admit refuses requests while the gateway drains.
+func (s *Server) admit(m *jsonrpc.Message) *wire.Refusal {
+	if m.Kind() == jsonrpc.Request && s.o.Draining() {
 		return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, ID: m.LegalID(), Retry: 1, Text: "the gateway is shutting down"}
 	}
-	if !m.Is("initialize") {
-		return nil
+	return nil
+}
+
+// initialize finds a server: the one that this client's earlier try began to
+// start, else another.
+func (s *Server) initialize(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
+	if refusal := s.admit(m); refusal != nil {
+		return refusal
 	}
 	if !sess.Begin() {
 		return malformed(m, errors.New("this session is initialized already"))
+	}
+	key := wire.ClientKey(r, m)
+	sess.Opening(key)
+	if s.o.Host.Adopt(sess, key, m) {
+		return nil
 	}
 	if err := s.o.Host.Connect(sess); err != nil {
 		s.o.Host.Sessions.End(sess, err)
@@ -236,6 +308,7 @@ func (s *Server) admit(sess *session.Session, r *http.Request, m *jsonrpc.Messag
 		}
 		return refusal
 	}
+	sess.Take(sess.General(), m)
 	return nil
 }
 

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -20,22 +22,27 @@ import (
 // Options of the binding. All fields are needed.
 type Options struct {
 	Host       *session.Host
-	MaxMessage int           // bytes of one line
-	Drain      time.Duration // how long calls in flight are waited for at the end of the input
+	Stateless  *exchange.Host // serves messages of the stateless era, nil to refuse them
+	MaxMessage int            // bytes of one line
+	Drain      time.Duration  // how long calls in flight are waited for at the end of the input
 	Log        *slog.Logger
 }
 
 // Serve takes messages from in and writes messages, and nothing else, to out,
 // until in ends: then it waits for what is in flight, delivers it and returns
-// nil. It also returns when ctx is done, with its cause, or when out fails.
+// nil. So it does when ctx is done, and returns its cause; it also returns when
+// out fails.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	sess, err := o.Host.Open(true)
 	if err != nil {
 		return err
 	}
 	c := &client{sess: sess, o: o}
+	c.inbox = exchange.Inbox{Host: o.Stateless, Principal: "stdio", Emit: func(msg []byte, final bool) { sess.General().Log().Append(msg, final) }}
+	defer c.inbox.Close()
 	conn := stdio.NewConn(in, out, stdio.ConnOptions{MaxMessage: o.MaxMessage}, c)
-	w := &lines{conn: conn, wake: make(chan struct{}, 1), done: ctx.Done()}
+	giveUp := make(chan struct{})
+	w := &lines{conn: conn, wake: make(chan struct{}, 1), done: giveUp}
 	reader, err := sess.General().Read(w, 0, false)
 	if err != nil {
 		return err
@@ -46,16 +53,20 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	select {
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
+		c.draining.Store(true)
+		_ = c.settle(context.WithoutCancel(ctx), delivered)
 	case err := <-conn.Ended(): // the client is done sending, not reading
 		o.Log.Debug("input ended", "cause", err)
-		c.settle(ctx)
+		cause = c.settle(ctx, delivered)
 	case <-sess.Done():
 		cause = sess.Err()
 	case cause = <-delivered:
 		delivered <- nil
 	}
 	o.Host.Sessions.End(sess, cmp.Or(cause, session.ErrDeleted))
+	limit := time.AfterFunc(flushTime, func() { close(giveUp) })
 	<-delivered
+	limit.Stop()
 	conn.Finish(flushTime)
 	return cause
 }
@@ -65,25 +76,32 @@ const flushTime = 2 * time.Second
 
 // client takes the lines of the local client.
 type client struct {
-	sess *session.Session
-	o    Options
+	sess     *session.Session
+	o        Options
+	inbox    exchange.Inbox
+	draining atomic.Bool // calls in flight may end, no new ones begin
 }
 
-// settle waits for the calls in flight, no longer than the drain time.
-func (c *client) settle(ctx context.Context) {
+// settle waits for the calls in flight, no longer than the drain time, nor when
+// nobody is left to hear the answers: then it returns what ended the delivery.
+func (c *client) settle(ctx context.Context, delivered chan error) error {
 	limit := time.NewTimer(c.o.Drain)
 	defer limit.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for c.sess.InFlight() > 0 {
+	for c.sess.InFlight()+c.inbox.InFlight() > 0 {
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			return
+			return nil
 		case <-ctx.Done():
-			return
+			return nil
+		case cause := <-delivered:
+			delivered <- nil
+			return cause
 		}
 	}
+	return nil
 }
 
 // Line implements stdio.Handler.
@@ -105,15 +123,29 @@ func (c *client) Line(line []byte) {
 
 func (c *client) batch(line []byte) {
 	each, err := jsonrpc.Split(line)
-	if v := c.sess.Version(); err == nil && !v.Batches() {
-		err = fmt.Errorf("a batch: only revision 2025-03-26 has batches, this session negotiated %q", v)
-	}
 	if err != nil {
 		c.refuse(nil, jsonrpc.CodeInvalidRequest, err.Error())
 		return
 	}
+	v := c.sess.Version()
+	if v.Batches() {
+		for _, one := range each {
+			c.Line(one)
+		}
+		return
+	}
+	// There is no status to refuse the whole line with, so each request in it
+	// is told, lest its sender waits.
+	text := fmt.Sprintf("a batch: only revision 2025-03-26 has batches, this session negotiated %q", v)
+	told := false
 	for _, one := range each {
-		c.Line(one)
+		if m, err := jsonrpc.Parse(one); err == nil && m.Kind() == jsonrpc.Request {
+			c.refuse(m, jsonrpc.CodeInvalidRequest, text)
+			told = true
+		}
+	}
+	if !told {
+		c.refuse(nil, jsonrpc.CodeInvalidRequest, text)
 	}
 }
 
@@ -126,10 +158,22 @@ func (c *client) refuse(m *jsonrpc.Message, code int, text string) {
 }
 
 func (c *client) take(m *jsonrpc.Message) {
+	if c.inbox.Host != nil && m.Is("notifications/cancelled") { // it need not say which era it is of
+		c.inbox.Take(m)
+	}
 	if era.Of(m, "") == era.Stateless {
-		if m.Kind() == jsonrpc.Request {
+		switch {
+		case c.inbox.Host != nil && c.draining.Load():
+			c.refuse(m, session.CodeEnded, "the gateway is shutting down")
+		case c.inbox.Host != nil:
+			c.inbox.Take(m)
+		case m.Kind() == jsonrpc.Request:
 			c.refuse(m, era.StatelessRefusalCode, era.StatelessRefusal)
 		}
+		return
+	}
+	if m.Kind() == jsonrpc.Request && c.draining.Load() {
+		c.refuse(m, session.CodeEnded, "the gateway is shutting down")
 		return
 	}
 	if m.Kind() == jsonrpc.Request && m.Is("initialize") {

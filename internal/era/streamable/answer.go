@@ -67,6 +67,7 @@ func malformed(m *jsonrpc.Message, err error) *wire.Refusal {
 // grace and nothing else does, with an event stream otherwise, as far as the
 // client accepts either. The error says why the answers were not delivered.
 func (s *Server) answer(x *exchange, sess *session.Session, st *session.Stream) error {
+	defer st.Posted()
 	var few [4]eventlog.Event
 	log := st.Log()
 	var grace <-chan time.Time

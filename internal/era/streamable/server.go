@@ -3,12 +3,10 @@ package streamable
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,17 +33,19 @@ type Options struct {
 	AnswerGrace time.Duration // an answer within it goes back as JSON
 	Retry       time.Duration // what clients are told to wait before they reconnect
 	StartLimit  time.Duration // how long an initialize that nobody waits for is kept
-	Draining    func() bool
-	Go          func(func()) // runs a goroutine that the gateway waits for
-	Log         *slog.Logger
+	// Stateless serves requests of the stateless era, nil to refuse them.
+	Stateless func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message)
+	Draining  func() bool
+	Go        func(func()) // runs a goroutine that the gateway waits for
+	Log       *slog.Logger
 }
 
 // Server is the handler of one MCP endpoint. Safe for concurrent use.
 type Server struct {
 	o Options
 
-	mu        sync.Mutex // guards the field below
-	abandoned map[string]*orphan
+	mu        sync.Mutex           // guards the field below
+	abandoned map[string][]*orphan // oldest first
 }
 
 // orphan is an initialize whose client gave up waiting. The same client's next
@@ -56,7 +56,7 @@ type orphan struct {
 }
 
 // New returns a Server.
-func New(o Options) *Server { return &Server{o: o, abandoned: map[string]*orphan{}} }
+func New(o Options) *Server { return &Server{o: o, abandoned: map[string][]*orphan{}} }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -117,6 +117,13 @@ func (s *Server) route(x *exchange) *wire.Refusal {
 	header := x.r.Header.Get(era.HeaderVersion)
 	for _, m := range x.messages {
 		if era.Of(m, header) == era.Stateless {
+			if x.batch {
+				return &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Text: "a batch: only revision 2025-03-26 has batches"}
+			}
+			if s.o.Stateless != nil {
+				s.o.Stateless(x.w, x.r, m)
+				return nil
+			}
 			return &wire.Refusal{Status: http.StatusBadRequest, Code: era.StatelessRefusalCode, ID: m.LegalID(), Text: era.StatelessRefusal}
 		}
 	}
@@ -131,22 +138,34 @@ func (s *Server) route(x *exchange) *wire.Refusal {
 	if !x.batch && first.Kind() == jsonrpc.Request && first.Is("initialize") {
 		return s.initialize(x, sess)
 	}
-	if sess == nil {
-		return s.sessionless(x)
-	}
-	version := sess.Version()
+	version := spoken(sess, header)
 	if refusal := checkVersion(header, version, first.LegalID()); refusal != nil {
 		return refusal
 	}
 	if x.batch && !version.Batches() {
 		return &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest,
-			Text: "a batch: only revision 2025-03-26 has batches, this session negotiated " + string(version)}
+			Text: "a batch: only revision 2025-03-26 has batches, spoken here is " + string(version)}
+	}
+	if sess == nil {
+		return s.sessionless(x)
 	}
 	if x.requests > 0 && s.o.Draining() {
 		return draining(first.LegalID())
 	}
 	s.serve(x, sess)
 	return nil
+}
+
+// spoken is the revision of a request: what its session negotiated, else what
+// its header says, else the one that is assumed.
+func spoken(sess *session.Session, header string) era.Version {
+	switch v := era.Version(header); {
+	case sess != nil:
+		return sess.Version()
+	case v.Handshake():
+		return v
+	}
+	return era.Assumed
 }
 
 // checkVersion refuses a version header that is neither a known revision nor
@@ -157,7 +176,7 @@ func checkVersion(header string, negotiated era.Version, id []byte) *wire.Refusa
 		return nil
 	}
 	return &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, ID: id,
-		Text: "MCP-Protocol-Version: unknown revision " + header[:min(len(header), 40)] + "; this session speaks " + string(negotiated)}
+		Text: "MCP-Protocol-Version: unknown revision " + header[:min(len(header), 40)] + "; spoken here is " + string(negotiated)}
 }
 
 func draining(id []byte) *wire.Refusal {
@@ -250,7 +269,7 @@ func (s *Server) initialize(x *exchange, sess *session.Session) *wire.Refusal {
 	if s.o.Draining() {
 		return draining(m.LegalID())
 	}
-	key := orphanKey(x.r, m)
+	key := wire.ClientKey(x.r, m)
 	if o := s.adopt(key); o != nil {
 		s.o.Log.Info("initialize taken over from the client's earlier try", "session", session.Short(o.sess.ID))
 		x.as = bytes.Clone(m.Raw(jsonrpc.ID))
@@ -296,43 +315,38 @@ func (s *Server) welcome(x *exchange, key string, sess *session.Session, post *s
 
 var errRefused = errors.New("streamable: initialize was refused")
 
-// orphanKey tells one client's initialize from another's: by where it comes
-// from, and by all that it says.
-func orphanKey(r *http.Request, m *jsonrpc.Message) string {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	sum := sha256.New()
-	for _, part := range []string{host, r.Header.Get("X-Forwarded-For"), r.Header.Get("Authorization"), string(m.Raw(jsonrpc.Params))} {
-		_, _ = fmt.Fprintf(sum, "%d:%s", len(part), part)
-	}
-	return string(sum.Sum(nil))
-}
-
+// adopt returns the oldest start that nobody waits for: it is the furthest.
 func (s *Server) adopt(key string) *orphan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.abandoned[key]
-	delete(s.abandoned, key)
-	if o == nil || o.sess.Err() != nil {
-		return nil
+	for _, o := range s.abandoned[key] {
+		s.dropLocked(key, o)
+		if o.sess.Err() == nil {
+			return o
+		}
 	}
-	return o
+	return nil
 }
 
-// abandon keeps the session for a while.
+// dropLocked forgets an orphan, and reports whether it was still one.
+func (s *Server) dropLocked(key string, o *orphan) bool {
+	rest := slices.DeleteFunc(slices.Clone(s.abandoned[key]), func(other *orphan) bool { return other == o })
+	found := len(rest) < len(s.abandoned[key])
+	if s.abandoned[key] = rest; len(rest) == 0 {
+		delete(s.abandoned, key)
+	}
+	return found
+}
+
+// abandon keeps the session for a while. There may be more than one: a client
+// can try again before it shows that it has given up.
 func (s *Server) abandon(key string, o *orphan) {
 	s.mu.Lock()
-	before := s.abandoned[key]
-	s.abandoned[key] = o
+	s.abandoned[key] = append(s.abandoned[key], o)
 	s.mu.Unlock()
-	if before != nil {
-		s.o.Host.Sessions.End(before.sess, session.ErrAbandoned)
-	}
 	time.AfterFunc(s.o.StartLimit, func() {
 		s.mu.Lock()
-		mine := s.abandoned[key] == o
-		if mine {
-			delete(s.abandoned, key)
-		}
+		mine := s.dropLocked(key, o)
 		s.mu.Unlock()
 		if mine {
 			s.o.Host.Sessions.End(o.sess, session.ErrAbandoned)

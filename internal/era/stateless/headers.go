@@ -1,0 +1,253 @@
+package stateless
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/wire"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+func mismatch(format string, args ...any) *wire.Refusal {
+	return &wire.Refusal{Status: http.StatusBadRequest, Code: era.CodeHeaderMismatch, Text: "header mismatch: " + fmt.Sprintf(format, args...)}
+}
+
+// check compares the headers with the body that they mirror (2026-07-28
+// basic/transports/streamable-http, "Server Validation"). A body without a
+// version is left to who reads the body: that is another error.
+func (s *Server) check(r *http.Request, m *jsonrpc.Message) *wire.Refusal {
+	version := string(m.Text(jsonrpc.MetaVersion))
+	if version == "" {
+		return nil
+	}
+	method := string(m.Text(jsonrpc.Method))
+	if refusal := mirrored(r, era.HeaderVersion, version, false); refusal != nil {
+		return refusal
+	}
+	if refusal := mirrored(r, "Mcp-Method", method, false); refusal != nil {
+		return refusal
+	}
+	var name []byte
+	switch {
+	case method == "tools/call" || method == "prompts/get":
+		name = m.Text(jsonrpc.Name)
+	case method == "resources/read":
+		name = m.Text(jsonrpc.URI)
+	case strings.HasPrefix(method, "tasks/"):
+		var id string
+		if json.Unmarshal(jsonrpc.Get(m.Raw(jsonrpc.Params), "taskId"), &id) == nil {
+			name = []byte(id)
+		}
+	}
+	if name != nil {
+		if refusal := mirrored(r, "Mcp-Name", string(name), true); refusal != nil {
+			return refusal
+		}
+	}
+	if method == "tools/call" {
+		return s.checkParams(r, m, string(name))
+	}
+	return nil
+}
+
+// mirrored checks that a header is there once and says what the body does.
+func mirrored(r *http.Request, name, want string, encoded bool) *wire.Refusal {
+	values := r.Header.Values(name)
+	if len(values) != 1 {
+		return mismatch("%s must be there once, and be %.100q", name, want)
+	}
+	got := values[0]
+	if encoded {
+		decoded, ok := decode(got)
+		if !ok {
+			return mismatch("%s: %.100q is not well encoded", name, got)
+		}
+		got = decoded
+	}
+	if got != want {
+		return mismatch("%s is %.100q, the body says %.100q", name, got, want)
+	}
+	return nil
+}
+
+// The sentinel of encoded header values; upper and lower case count
+// (2026-07-28 basic/transports/streamable-http, "Value Encoding").
+const (
+	sentinelStart = "=?base64?"
+	sentinelEnd   = "?="
+)
+
+// decode returns what a header value stands for.
+func decode(value string) (string, bool) {
+	for i := range len(value) {
+		if c := value[i]; c != '\t' && (c < 0x20 || c > 0x7e) {
+			return "", false
+		}
+	}
+	inner, ok := strings.CutPrefix(value, sentinelStart)
+	if !ok || len(value) < len(sentinelStart)+len(sentinelEnd) || !strings.HasSuffix(inner, sentinelEnd) {
+		return value, true
+	}
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(inner, sentinelEnd))
+	return string(b), err == nil
+}
+
+const paramPrefix = "Mcp-Param-"
+
+// checkParams compares the Mcp-Param headers with the arguments that the
+// tool's schema mirrors into them.
+func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, tool string) *wire.Refusal {
+	ask := func(ctx context.Context, params []byte) ([]byte, error) {
+		return s.o.Host.Ask(ctx, Principal(r), m, "tools/list", params)
+	}
+	refusal := compare(r, s.schemas.of(r.Context(), ask, tool, false), m)
+	if refusal != nil { // the tool may have changed
+		refusal = compare(r, s.schemas.of(r.Context(), ask, tool, true), m)
+	}
+	return refusal
+}
+
+func compare(r *http.Request, params []mirroredParam, m *jsonrpc.Message) *wire.Refusal {
+	if len(params) == 0 {
+		return nil
+	}
+	arguments := jsonrpc.Get(m.Raw(jsonrpc.Params), "arguments")
+	for _, p := range params {
+		value := arguments
+		for _, key := range p.path {
+			value = jsonrpc.Get(value, key)
+		}
+		name := paramPrefix + p.header
+		values := r.Header.Values(name)
+		if value == nil || string(value) == "null" {
+			if len(values) > 0 {
+				return mismatch("%s is there, the body has no %s", name, strings.Join(p.path, "."))
+			}
+			continue
+		}
+		if len(values) != 1 {
+			return mismatch("%s must be there once, since the body has %s", name, strings.Join(p.path, "."))
+		}
+		got, ok := decode(values[0])
+		if !ok || !equal(got, value) {
+			return mismatch("%s is %.100q, the body says %.100s", name, values[0], value)
+		}
+	}
+	return nil
+}
+
+// equal compares a header's value with a primitive, raw JSON; integers by
+// number.
+func equal(header string, value []byte) bool {
+	var text string
+	if json.Unmarshal(value, &text) == nil {
+		return header == text
+	}
+	if len(header) > 64 || len(value) > 64 || strings.ContainsAny(header+string(value), "eE_xX/") {
+		return header == string(value)
+	}
+	a, ok1 := new(big.Rat).SetString(header)
+	b, ok2 := new(big.Rat).SetString(string(value))
+	if ok1 && ok2 {
+		return a.Cmp(b) == 0
+	}
+	return header == string(value)
+}
+
+// mirroredParam is one argument that a tool's schema mirrors into a header.
+type mirroredParam struct {
+	header string
+	path   []string
+}
+
+// schemas knows which arguments tools mirror. Safe for concurrent use.
+type schemas struct {
+	mu      sync.Mutex // guards the fields below
+	tools   map[string][]mirroredParam
+	fetched time.Time
+}
+
+// asker asks the server for a page of its tools.
+type asker func(ctx context.Context, params []byte) ([]byte, error)
+
+// How long what tools/list said is believed, how often it is asked again, and
+// how many pages of it are read.
+const (
+	schemasKeep  = time.Minute
+	schemasAgain = time.Second
+	schemasPages = 100
+)
+
+// of returns what a tool mirrors. A server that cannot be asked mirrors
+// nothing.
+func (c *schemas) of(ctx context.Context, ask asker, tool string, again bool) []mirroredParam {
+	c.mu.Lock()
+	params, known := c.tools[tool]
+	age := time.Since(c.fetched)
+	c.mu.Unlock()
+	if known && !again && age < schemasKeep || (!known || again) && age < schemasAgain {
+		return params
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tools := map[string][]mirroredParam{}
+	cursor := []byte("{}")
+	for range schemasPages {
+		page, err := ask(ctx, cursor)
+		if err != nil {
+			break
+		}
+		collect(page, tools)
+		next := jsonrpc.Get(page, "nextCursor")
+		if next == nil || string(next) == "null" {
+			break
+		}
+		cursor = jsonrpc.AppendObject(nil, nil, nil, jsonrpc.Member{Key: "cursor", Value: next})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tools, c.fetched = tools, time.Now()
+	return tools[tool]
+}
+
+// collect notes what the tools of one page mirror.
+func collect(page []byte, tools map[string][]mirroredParam) {
+	var list struct {
+		Tools []struct {
+			Name        string          `json:"name"`
+			InputSchema json.RawMessage `json:"inputSchema"`
+		} `json:"tools"`
+	}
+	if json.Unmarshal(page, &list) != nil {
+		return
+	}
+	for _, t := range list.Tools {
+		tools[t.Name] = annotated(t.InputSchema, nil, 0)
+	}
+}
+
+// annotated finds the x-mcp-header annotations that are reachable by properties
+// alone (2026-07-28 basic/transports/streamable-http, "Schema Extension").
+func annotated(schema []byte, path []string, depth int) []mirroredParam {
+	if depth > 16 {
+		return nil
+	}
+	var out []mirroredParam
+	for _, p := range jsonrpc.Members(jsonrpc.Get(schema, "properties")) {
+		at := append(append([]string(nil), path...), p.Key)
+		var header string
+		if json.Unmarshal(jsonrpc.Get(p.Value, "x-mcp-header"), &header) == nil && header != "" {
+			out = append(out, mirroredParam{header, at})
+		}
+		out = append(out, annotated(p.Value, at, depth+1)...)
+	}
+	return out
+}

@@ -1,0 +1,269 @@
+// Package stateless serves Streamable HTTP of the stateless era: revision 2026-07-28.
+//
+// Each request is a POST of its own, whole in itself. Its answer is one JSON
+// body or a stream that ends with it; closing the stream cancels the request.
+package stateless
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/eventlog"
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
+	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/sse"
+	"github.com/holdfast-mcp/holdfast/internal/wire"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// Options of the binding. All fields are needed.
+type Options struct {
+	Host        *exchange.Host
+	Limits      wire.Limits
+	Retained    eventlog.Limits // of what waits to be written on one stream
+	Stream      *httpstream.Options
+	Heartbeat   time.Duration // between comments on a quiet stream
+	AnswerGrace time.Duration // an answer within it goes back as JSON
+	Draining    func() bool
+	Go          func(func()) // runs a goroutine that the gateway waits for
+	Log         *slog.Logger
+}
+
+// Server answers the stateless requests of one MCP endpoint. Safe for
+// concurrent use.
+type Server struct {
+	o       Options
+	schemas schemas
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	return &Server{o: o}
+}
+
+// Principal is who a request comes from, as far as it can be told without
+// authentication.
+func Principal(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host + "\x00" + r.Header.Get("X-Forwarded-For") + "\x00" + r.Header.Get("Authorization")
+}
+
+// Serve answers the POST of one message, which is not kept.
+func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) {
+	if m.Kind() != jsonrpc.Request {
+		// No notification is defined for this transport; responses are not allowed.
+		if m.Kind() == jsonrpc.Response {
+			wire.Refuse(w, http.StatusBadRequest, jsonrpc.CodeInvalidRequest, nil, "revision %s has no responses of clients: retry the request with inputResponses", era.V20260728)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	json, events := wire.Accepts(r)
+	refusal := s.check(r, m)
+	switch {
+	case refusal != nil:
+	case !json && !events:
+		refusal = &wire.Refusal{Status: http.StatusNotAcceptable, Code: jsonrpc.CodeInvalidRequest, Text: "Accept must contain application/json and text/event-stream"}
+	case s.o.Draining():
+		refusal = &wire.Refusal{Status: http.StatusServiceUnavailable, Code: jsonrpc.CodeInternal, Retry: 1, Text: "the gateway is shutting down"}
+	}
+	if refusal != nil {
+		refusal.ID = m.LegalID()
+		refusal.Write(w)
+		return
+	}
+	x := &exchanged{s: s, w: w, r: r, json: json, events: events, listening: m.Is("subscriptions/listen")}
+	x.log.SetLimits(s.o.Retained)
+	cancel, fail := s.o.Host.Serve(exchange.Request{Principal: Principal(r), Message: m, Emit: x.emit})
+	if fail != nil {
+		x.fail(m.LegalID(), fail)
+		return
+	}
+	x.cancel = cancel
+	x.answer()
+}
+
+// exchanged is one request on its way.
+type exchanged struct {
+	s            *Server
+	w            http.ResponseWriter
+	r            *http.Request
+	json, events bool
+	listening    bool
+	log          eventlog.Memory
+	cancel       func(reason string)
+}
+
+func (x *exchanged) emit(msg []byte, final bool) {
+	if final {
+		x.log.Finish(msg)
+	} else {
+		x.log.Append(msg, false)
+	}
+}
+
+func (x *exchanged) fail(id []byte, f *exchange.Failure) {
+	status := http.StatusBadRequest
+	if f.NotHere {
+		status = http.StatusNotFound
+	}
+	x.writeJSON(status, f.Answer(id))
+}
+
+// writeJSON answers with one JSON body.
+func (x *exchanged) writeJSON(status int, body []byte) {
+	if status == http.StatusOK {
+		_ = wire.WriteJSON(x.w, body, x.s.o.Limits)
+		return
+	}
+	x.w.Header().Set("Content-Type", "application/json")
+	x.w.Header().Set("Cache-Control", "no-store")
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(body)
+}
+
+// statusOf is the HTTP status that goes with an answer (2026-07-28
+// basic/transports/streamable-http, "Protocol Version Header", "Server
+// Validation"; basic, "_meta").
+func statusOf(answer []byte) int {
+	if !bytes.Contains(answer, []byte(`"error"`)) { // most are not, and may be long
+		return http.StatusOK
+	}
+	m, err := jsonrpc.Parse(answer)
+	if err != nil || !m.Has(jsonrpc.Error) {
+		return http.StatusOK
+	}
+	switch string(jsonrpc.Get(m.Raw(jsonrpc.Error), "code")) {
+	case "-32601":
+		return http.StatusNotFound
+	case "-32020", "-32021", "-32022":
+		return http.StatusBadRequest
+	}
+	return http.StatusOK
+}
+
+// answer answers with one JSON body if the answer comes within the grace and
+// nothing before it, with an event stream otherwise.
+func (x *exchanged) answer() {
+	var few [2]eventlog.Event
+	var grace <-chan time.Time
+	switch {
+	case x.events && (!x.json || x.listening):
+		x.stream()
+		return
+	case x.events:
+		t := time.NewTimer(x.s.o.AnswerGrace)
+		defer t.Stop()
+		grace = t.C
+	}
+	for {
+		events, _, more := x.log.Read(few[:0], 0, 1<<30)
+		last := eventlog.Seq(0)
+		for _, e := range events {
+			if last = e.Seq; !e.Kept && x.events {
+				x.stream()
+				return
+			}
+		}
+		if !more {
+			body := events[len(events)-1].Data
+			x.writeJSON(statusOf(body), body)
+			x.log.Release()
+			return
+		}
+		select {
+		case <-x.log.Changed(last):
+		case <-grace:
+			x.stream()
+			return
+		case <-x.r.Context().Done():
+			x.end(httpstream.ErrGone)
+			return
+		}
+	}
+}
+
+// end frees the log, and cancels the request if its client has gone: that is
+// what closing the stream means in this era.
+func (x *exchanged) end(err error) {
+	if err != nil {
+		x.cancel("the client closed the stream")
+	}
+	x.log.Release()
+}
+
+// stream answers with an event stream.
+func (x *exchanged) stream() {
+	out, err := httpstream.Open(x.w, x.r, x.listening, x.s.o.Stream)
+	if errors.Is(err, httpstream.ErrNoFlush) {
+		wire.Refuse(x.w, http.StatusInternalServerError, jsonrpc.CodeInternal, nil, "%s", err.Error())
+	}
+	if err != nil {
+		x.end(err)
+		return
+	}
+	run := func() {
+		defer out.Close()
+		x.end(x.deliver(out))
+	}
+	if httpstream.Taken(out) { // net/http is done with it
+		x.s.o.Go(run)
+		return
+	}
+	run()
+}
+
+// batchBytes is about how much is read from the log and written at a time.
+const batchBytes = 64 << 10
+
+// deliver writes the log until its end.
+func (x *exchanged) deliver(out httpstream.Response) error {
+	if err := out.Write(sse.AppendComment(nil, "")); err != nil {
+		return err
+	}
+	var few [16]eventlog.Event
+	var buf []byte
+	pos := eventlog.Seq(0)
+	beat := time.Now().Add(x.s.o.Heartbeat)
+	for {
+		events, _, more := x.log.Read(few[:0], pos, batchBytes)
+		if len(events) > 0 {
+			buf = buf[:0]
+			for _, e := range events {
+				buf = sse.AppendEvent(buf, sse.Event{Name: "message", Data: e.Data})
+				pos = e.Seq
+			}
+			if err := out.Write(buf); err != nil {
+				return err
+			}
+			x.log.Delivered(pos)
+			beat = time.Now().Add(x.s.o.Heartbeat)
+		}
+		if !more {
+			return nil
+		}
+		if len(events) > 0 {
+			continue
+		}
+		buf = nil // an idle stream holds no buffer
+		x.log.Wake(pos, out.Wake)
+		if err := out.Wait(beat); err != nil {
+			return err
+		}
+		if now := time.Now(); !now.Before(beat) {
+			if err := out.Write(sse.AppendComment(nil, "")); err != nil {
+				return err
+			}
+			beat = now.Add(x.s.o.Heartbeat)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package exchange
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// direct passes requests to a server that speaks the stateless era itself. All
+// of them share one process; nothing but ids and tokens changes.
+type direct struct {
+	h    *Host
+	conv *conversation.Conversation
+
+	mu      sync.Mutex // guards the field below
+	listens map[*conversation.Call]bool
+}
+
+// knownDirect returns the way to a server that is known to be stateless.
+func (h *Host) knownDirect() *direct {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.direct
+}
+
+// adopt makes a conversation the way to the server.
+func (h *Host) adopt(conv *conversation.Conversation) *direct {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.direct == nil || h.direct.conv != conv {
+		d := &direct{h: h, conv: conv, listens: map[*conversation.Call]bool{}}
+		if conv.Join(d) == nil {
+			h.direct = d
+		}
+		return d
+	}
+	return h.direct
+}
+
+func (d *direct) serve(a *asked) func(reason string) {
+	call := &conversation.Call{Peer: d, ID: a.id, Token: a.token, Data: a}
+	listens := a.method == "subscriptions/listen"
+	if listens {
+		d.mu.Lock()
+		d.listens[call] = true
+		d.mu.Unlock()
+	}
+	if err := d.conv.Call(call, a.message); err != nil {
+		a.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
+	}
+	return func(reason string) {
+		if listens {
+			d.forget(call)
+		}
+		d.conv.Cancel(call, cancelled(reason))
+	}
+}
+
+// forget reports whether a subscription was still open.
+func (d *direct) forget(call *conversation.Call) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	open := d.listens[call]
+	delete(d.listens, call)
+	return open
+}
+
+// close ends the subscriptions in order (2026-07-28 basic/patterns/subscriptions,
+// "Graceful Closure").
+func (d *direct) close() {
+	d.mu.Lock()
+	calls := slices.Collect(maps.Keys(d.listens))
+	d.mu.Unlock()
+	for _, call := range calls {
+		if d.forget(call) && d.conv.Cancel(call, cancelled("the gateway is shutting down")) {
+			(&listener{a: call.Data.(*asked)}).finish()
+		}
+	}
+}
+
+// cancelled is the notification that gives a call up; the conversation puts
+// the id in.
+func cancelled(reason string) *jsonrpc.Message {
+	m, _ := jsonrpc.Parse(append(jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0,"reason":`),
+		reason), '}', '}'))
+	return m
+}
+
+// Answer implements conversation.Peer.
+func (d *direct) Answer(call *conversation.Call, msg []byte) {
+	if call.Is("subscriptions/listen") {
+		d.forget(call)
+	}
+	call.Data.(*asked).answer(msg)
+}
+
+// Message implements conversation.Peer.
+func (d *direct) Message(call *conversation.Call, msg []byte) {
+	if call == nil {
+		return
+	}
+	a := call.Data.(*asked)
+	if a.level == "" {
+		// A log message names no call; who did not ask for any is not meant.
+		if m, err := jsonrpc.Parse(msg); err != nil || m.Is("notifications/message") {
+			return
+		}
+	}
+	a.note(msg)
+}
+
+// Gone implements conversation.Peer: the next request looks for another server.
+func (d *direct) Gone(error) {
+	d.h.mu.Lock()
+	if d.h.direct == d {
+		d.h.direct = nil
+	}
+	d.h.mu.Unlock()
+}

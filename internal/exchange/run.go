@@ -1,0 +1,404 @@
+package exchange
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// run is one execution on a handshake-era server. It may span several requests
+// of the client, one for each round of questions.
+type run struct {
+	h      *Host
+	id     string
+	method string
+	digest [32]byte // of the request, for requestState
+	lane   *lane
+	call   *conversation.Call
+
+	mu     sync.Mutex // guards the fields below
+	asked  *asked     // who waits now; nil while the client is being asked
+	open   []question // that the client has not answered
+	count  int        // questions so far
+	round  int
+	gather *time.Timer // until further questions are no longer waited for
+	expiry *time.Timer // while suspended
+	final  []byte      // the answer, while nobody waits
+	ended  bool
+}
+
+// question is one that the server asked.
+type question struct {
+	key    string
+	id     []byte // that the answer goes back under
+	method string
+	params []byte
+}
+
+// gatherTime is how long further questions are waited for after the first: a
+// server may ask several at once.
+const gatherTime = 15 * time.Millisecond
+
+// bridge serves a stateless request by a handshake-era server.
+func (h *Host) bridge(t *task) {
+	a := t.call
+	if sealed := jsonrpc.Get(a.message.Raw(jsonrpc.Params), "requestState"); sealed != nil && era.MayAsk(a.method) {
+		h.resume(t, sealed)
+		return
+	}
+	g, err := h.group(a)
+	if err != nil {
+		a.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
+		return
+	}
+	defer h.leave(g)
+	r := &run{h: h, id: rand.Text(), method: a.method, asked: a}
+	var alone *run
+	if g.canAsk && era.MayAsk(a.method) {
+		alone = r
+		r.digest = digest(a)
+	}
+	l, err := g.acquire(t, alone)
+	if err != nil {
+		a.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
+		return
+	}
+	r.lane = l
+	if t.gone() {
+		l.release(r)
+		return
+	}
+	switch a.method {
+	case "server/discover":
+		a.answer(jsonrpc.AppendResult(nil, a.id, discovery(l.hello)))
+		l.release(nil)
+	case "subscriptions/listen":
+		t.begun(g.listen(a, l))
+		l.release(nil)
+	default:
+		r.start(t, alone)
+	}
+}
+
+// start sends the request.
+func (r *run) start(t *task, alone *run) {
+	a, l := r.asked, r.lane
+	l.g.mu.Lock()
+	l.runs[r] = true
+	l.g.mu.Unlock()
+	if a.level != "" && jsonrpc.Get(jsonrpc.Get(l.hello, "capabilities"), "logging") != nil {
+		l.lower(a.level)
+	}
+	params := a.message.Raw(jsonrpc.Params)
+	m, err := jsonrpc.Parse(a.message.Append(nil, jsonrpc.Edit{Field: jsonrpc.Params, With: era.FromStateless(params)}))
+	r.call = &conversation.Call{Peer: l, ID: a.id, Token: a.token, Data: r}
+	if err == nil {
+		err = l.conv.Call(r.call, m)
+	}
+	if err != nil {
+		r.answer(jsonrpc.AppendError(nil, a.id, jsonrpc.CodeInternal, err.Error(), []byte(`{"outcome":"not_executed"}`)))
+		return
+	}
+	t.begun(r.cancel)
+}
+
+// lower makes the server send log messages of the level, if it does not yet.
+func (l *lane) lower(level string) {
+	l.g.mu.Lock()
+	need := l.level == "" || slices.Index(levels, level) < slices.Index(levels, l.level)
+	if need {
+		l.level = level
+	}
+	l.g.mu.Unlock()
+	if need {
+		answered := l.send("logging/setLevel", jsonrpc.AppendObject(nil, nil, nil, jsonrpc.Member{Key: "level", Value: jsonrpc.AppendString(nil, level)}))
+		limit := time.NewTimer(levelTime)
+		defer limit.Stop()
+		select {
+		case <-answered:
+		case <-limit.C:
+		}
+	}
+}
+
+// levelTime is how long a call waits for the answer to logging/setLevel.
+const levelTime = 2 * time.Second
+
+// cancel gives the execution up: its client has gone.
+func (r *run) cancel(reason string) {
+	r.mu.Lock()
+	if r.ended || r.asked == nil { // while the client is asked, no stream of its is open
+		r.mu.Unlock()
+		return
+	}
+	r.endLocked()
+	r.mu.Unlock()
+	r.lane.conv.Cancel(r.call, cancelled(reason))
+	r.drop("the call was cancelled")
+}
+
+// endLocked marks the end and stops the clocks.
+func (r *run) endLocked() {
+	r.ended = true
+	for _, t := range []*time.Timer{r.gather, r.expiry} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// drop refuses what is still open, and frees the lane.
+func (r *run) drop(why string) {
+	r.mu.Lock()
+	open := r.open
+	r.open = nil
+	r.mu.Unlock()
+	for _, q := range open {
+		r.lane.refuse(q.id, why)
+	}
+	r.lane.release(r)
+}
+
+// message takes what the server sends while it executes.
+func (r *run) message(m *jsonrpc.Message) {
+	if m.Kind() == jsonrpc.Request {
+		r.question(m)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil || r.ended {
+		return
+	}
+	switch string(m.Text(jsonrpc.Method)) {
+	case "notifications/progress":
+		if r.asked.token != nil {
+			r.asked.note(m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Token, With: r.asked.token}))
+		}
+	case "notifications/message":
+		level := slices.Index(levels, string(m.Text(jsonrpc.Level)))
+		if r.asked.level != "" && level >= slices.Index(levels, r.asked.level) {
+			r.asked.note(m.Append(nil))
+		}
+	case "notifications/cancelled": // the server gave a question up
+		r.open = slices.DeleteFunc(r.open, func(q question) bool { return bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
+	}
+}
+
+// question takes a request of the server.
+func (r *run) question(m *jsonrpc.Message) {
+	method := string(m.Text(jsonrpc.Method))
+	id := bytes.Clone(m.Raw(jsonrpc.ID))
+	if why := r.lane.g.refuses(method, m.Raw(jsonrpc.Params)); why != "" {
+		r.lane.refuse(id, why)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	r.count++
+	params := bytes.Clone(m.Raw(jsonrpc.Params))
+	if method == "elicitation/create" { // the retry tells the outcome, in this era
+		params = jsonrpc.AppendObject(nil, params, []string{"elicitationId"})
+	}
+	r.open = append(r.open, question{"q" + strconv.Itoa(r.count), id, method, params})
+	r.askLocked(gatherTime)
+}
+
+// refuses says why a question cannot be put to the client, "" if it can: only
+// what it declared may be asked (2026-07-28 basic/patterns/mrtr, "Server
+// Requirements").
+func (g *group) refuses(method string, params []byte) string {
+	capability, known := map[string]string{"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}[method]
+	declared := jsonrpc.Get(g.capabilities, capability)
+	switch {
+	case !known:
+		return fmt.Sprintf("%.60q cannot be put to a client of the stateless era", method)
+	case declared == nil:
+		return "the client did not declare that it answers " + method
+	case capability == "elicitation" && string(jsonrpc.Get(params, "mode")) == `"url"` && jsonrpc.Get(declared, "url") == nil:
+		return "the client did not declare that it opens URLs"
+	}
+	return ""
+}
+
+// askLocked puts the open questions to the client in a moment.
+func (r *run) askLocked(in time.Duration) {
+	if r.asked != nil && r.gather == nil {
+		r.gather = time.AfterFunc(in, r.ask)
+	}
+}
+
+// ask ends the client's present request with the open questions.
+func (r *run) ask() {
+	r.mu.Lock()
+	r.gather = nil
+	if r.ended || r.asked == nil || len(r.open) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	a := r.asked
+	r.asked = nil
+	r.round++
+	r.expiry = time.AfterFunc(r.h.o.QuestionTimeout, func() { r.expire("nobody answered the server's question in time (--question-timeout)") })
+	result := r.inputRequiredLocked(a)
+	r.mu.Unlock()
+	r.h.suspend(r)
+	a.answer(jsonrpc.AppendResult(nil, a.id, result))
+}
+
+// inputRequiredLocked is the result that asks.
+func (r *run) inputRequiredLocked(a *asked) []byte {
+	requests := make([]jsonrpc.Member, 0, len(r.open))
+	for _, q := range r.open {
+		params := q.params
+		if params == nil { // optional for roots/list, but go-sdk 1.8.0 cannot read a question without
+			params = []byte("{}")
+		}
+		set := []jsonrpc.Member{{Key: "method", Value: jsonrpc.AppendString(nil, q.method)}, {Key: "params", Value: params}}
+		requests = append(requests, jsonrpc.Member{Key: q.key, Value: jsonrpc.AppendObject(nil, nil, nil, set...)})
+	}
+	state := r.h.seal(r, a)
+	return era.ToStateless("", jsonrpc.AppendObject(nil, nil, nil, // not of the method: it must not be cached
+		jsonrpc.Member{Key: "resultType", Value: []byte(`"input_required"`)},
+		jsonrpc.Member{Key: "inputRequests", Value: jsonrpc.AppendObject(nil, nil, nil, requests...)},
+		jsonrpc.Member{Key: "requestState", Value: jsonrpc.AppendString(nil, state)}), jsonrpc.Get(r.lane.hello, "serverInfo"))
+}
+
+func (h *Host) suspend(r *run) {
+	h.mu.Lock()
+	if !h.closed {
+		h.runs[r.id] = r
+	}
+	h.mu.Unlock()
+}
+
+// expire gives a suspended execution up.
+func (r *run) expire(why string) {
+	r.h.mu.Lock()
+	delete(r.h.runs, r.id)
+	r.h.mu.Unlock()
+	r.mu.Lock()
+	if r.asked != nil || r.ended && r.final == nil {
+		r.mu.Unlock()
+		return
+	}
+	running := !r.ended
+	r.endLocked()
+	r.final = nil
+	r.mu.Unlock()
+	if running {
+		r.h.o.Log.Warn("call given up", "server", r.h.o.Name, "method", r.method, "cause", why)
+		r.lane.conv.Cancel(r.call, cancelled(why))
+		r.drop(why)
+	}
+}
+
+// resume goes on with the execution that a retry names.
+func (h *Host) resume(t *task, sealed []byte) {
+	a := t.call
+	id, round, err := h.unseal(sealed, a)
+	var r *run
+	if err == nil {
+		h.mu.Lock()
+		r = h.runs[id]
+		if r != nil && r.current(round) {
+			delete(h.runs, id)
+		} else {
+			r, err = nil, errState
+		}
+		h.mu.Unlock()
+	}
+	if err != nil {
+		a.fail(jsonrpc.CodeInvalidParams, err.Error(), `{"outcome":"not_executed"}`)
+		return
+	}
+	r.attach(t, a)
+}
+
+func (r *run) current(round int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.round == round && r.asked == nil
+}
+
+// attach makes a retry the one that waits, and hands its answers over.
+func (r *run) attach(t *task, a *asked) {
+	responses := jsonrpc.Get(a.message.Raw(jsonrpc.Params), "inputResponses")
+	r.mu.Lock()
+	if r.ended && r.final == nil { // given up just now
+		r.mu.Unlock()
+		a.fail(jsonrpc.CodeInvalidParams, errState.Error(), `{"outcome":"not_executed"}`)
+		return
+	}
+	r.asked = a
+	if r.expiry != nil {
+		r.expiry.Stop()
+		r.expiry = nil
+	}
+	var replies [][]byte
+	r.open = slices.DeleteFunc(r.open, func(q question) bool {
+		response := jsonrpc.Get(responses, q.key)
+		if len(response) == 0 || response[0] != '{' { // no result
+			return false
+		}
+		replies = append(replies, jsonrpc.AppendResult(nil, q.id, response))
+		return true
+	})
+	final := r.final
+	if final == nil && len(r.open) > 0 { // asked again, with what the server asks next
+		r.askLocked(gatherTime)
+	}
+	r.mu.Unlock()
+	if final != nil {
+		a.answer(withID(final, a.id))
+		return
+	}
+	for _, reply := range replies {
+		if m, err := jsonrpc.Parse(reply); err == nil {
+			r.lane.conv.Reply(r.lane, m)
+		}
+	}
+	t.begun(r.cancel)
+}
+
+// answer takes the server's answer.
+func (r *run) answer(msg []byte) {
+	out := translate(r.method, msg, r.lane.hello)
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		return
+	}
+	a := r.asked
+	if a == nil { // the client is answering a question that the server no longer has
+		r.final = out
+		r.ended = true
+	} else {
+		r.endLocked()
+	}
+	r.mu.Unlock()
+	r.lane.release(r)
+	if a != nil {
+		a.answer(withID(out, a.id))
+	}
+}
+
+// withID puts the id of the present request into an answer.
+func withID(msg, id []byte) []byte {
+	m, err := jsonrpc.Parse(msg)
+	if err != nil || bytes.Equal(m.Raw(jsonrpc.ID), id) {
+		return msg
+	}
+	return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.ID, With: id})
+}

@@ -1,0 +1,77 @@
+package exchange
+
+import (
+	"strconv"
+
+	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// translate turns a handshake-era server's answer into one of the stateless
+// era.
+func translate(method string, msg, hello []byte) []byte {
+	m, err := jsonrpc.Parse(msg)
+	if err != nil {
+		return msg
+	}
+	if m.Has(jsonrpc.Result) {
+		// Members by which the stateless era asks mean nothing in a result of the
+		// other one; some servers let them slip.
+		result := m.Raw(jsonrpc.Result)
+		if jsonrpc.Get(result, "inputRequests") != nil || jsonrpc.Get(result, "requestState") != nil {
+			result = jsonrpc.AppendObject(nil, result, []string{"inputRequests", "requestState"})
+		}
+		return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Result, With: era.ToStateless(method, result, jsonrpc.Get(hello, "serverInfo"))})
+	}
+	fault := m.Raw(jsonrpc.Error)
+	switch code := string(jsonrpc.Get(fault, "code")); code {
+	case strconv.Itoa(era.CodeResourceNotFound):
+		fault = jsonrpc.AppendObject(nil, fault, nil, jsonrpc.Member{Key: "code", Value: strconv.AppendInt(nil, jsonrpc.CodeInvalidParams, 10)})
+	case strconv.Itoa(era.CodeURLElicitation):
+		text := "the server wants the user to open a URL before it is called again, in a way that revision 2025-11-25 alone has"
+		fault = jsonrpc.AppendObject(nil, fault, nil,
+			jsonrpc.Member{Key: "code", Value: strconv.AppendInt(nil, jsonrpc.CodeInternal, 10)},
+			jsonrpc.Member{Key: "message", Value: jsonrpc.AppendString(nil, text)})
+	case strconv.Itoa(jsonrpc.CodeInvalidParams):
+		if era.Known(method) || extended(hello) {
+			return msg
+		}
+		// Servers that check a request against all that they know call an unknown
+		// method's params invalid.
+		fault = jsonrpc.AppendObject(nil, fault, nil, jsonrpc.Member{Key: "code", Value: strconv.AppendInt(nil, jsonrpc.CodeMethodNotFound, 10)})
+	default:
+		return msg
+	}
+	return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Error, With: fault})
+}
+
+// extended reports whether a server declared that it knows more than the
+// specification does.
+func extended(hello []byte) bool {
+	capabilities := jsonrpc.Get(hello, "capabilities")
+	for _, key := range []string{"extensions", "experimental"} {
+		if len(jsonrpc.Members(jsonrpc.Get(capabilities, key))) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// discovery is a DiscoverResult made of an InitializeResult.
+func discovery(hello []byte) []byte {
+	versions := []byte{'['}
+	for i, v := range era.StatelessVersions() {
+		if i > 0 {
+			versions = append(versions, ',')
+		}
+		versions = jsonrpc.AppendString(versions, string(v))
+	}
+	set := []jsonrpc.Member{
+		{Key: "supportedVersions", Value: append(versions, ']')},
+		{Key: "capabilities", Value: jsonrpc.AppendObject(nil, jsonrpc.Get(hello, "capabilities"), []string{"tasks"})},
+	}
+	if text := jsonrpc.Get(hello, "instructions"); text != nil {
+		set = append(set, jsonrpc.Member{Key: "instructions", Value: text})
+	}
+	return era.ToStateless("server/discover", jsonrpc.AppendObject(nil, nil, nil, set...), jsonrpc.Get(hello, "serverInfo"))
+}
