@@ -62,6 +62,14 @@ type File struct {
 	// ReconnectGrace is how long a client of HTTP+SSE may be away before its
 	// session ends; the default is the gateway's.
 	ReconnectGrace time.Duration
+	// QuestionTimeout is how long a server's question waits for a stateless
+	// client's answer; default 10m.
+	QuestionTimeout time.Duration
+	// ProbeTimeout is how long a server may be silent to server/discover before
+	// it is sent initialize, too; default 2s.
+	ProbeTimeout time.Duration
+	// StateKey protects requestState; default: a random key for each process.
+	StateKey string
 	// WriteTimeout is how long one single write may take; the default is the
 	// gateway's.
 	WriteTimeout time.Duration
@@ -83,7 +91,8 @@ type Children struct {
 	// StartTimeout is how long a child may take until its handshake is done;
 	// default 60s.
 	StartTimeout time.Duration
-	// StopTimeout is how long each step of stopping a child may take; default 5s.
+	// StopTimeout is how long stopping a child may take, all steps together; default
+	// 5s.
 	StopTimeout time.Duration
 }
 

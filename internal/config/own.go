@@ -47,6 +47,9 @@ func (r *reader) fileFields(f *File) []field {
 		{"answer_grace", r.duration(&f.AnswerGrace, true)},
 		{"session_timeout", r.duration(&f.SessionTimeout, false)},
 		{"reconnect_grace", r.duration(&f.ReconnectGrace, true)},
+		{"question_timeout", r.duration(&f.QuestionTimeout, false)},
+		{"probe_timeout", r.duration(&f.ProbeTimeout, false)},
+		{"state_key", func(n *node) { r.stateKey(f, n) }},
 		{"write_timeout", r.duration(&f.WriteTimeout, false)},
 	}
 	fields = append(fields, r.childrenFields(&f.Children)...)
@@ -173,6 +176,18 @@ func (r *reader) ownWord(n *node, example string) string {
 		r.failAt(n, "expected %s, found a variable that is empty", example)
 	}
 	return text
+}
+
+// minStateKey is how many characters a state_key must have.
+const minStateKey = 16
+
+// stateKey reads the secret of requestState.
+func (r *reader) stateKey(f *File, n *node) {
+	before := len(r.errs)
+	f.StateKey = r.ownText(n)
+	if len(f.StateKey) < minStateKey && len(r.errs) == before {
+		r.failAt(n, "expected a secret of at least %d characters", minStateKey)
+	}
 }
 
 // checkWarm refuses more spare children than children, where the file says
