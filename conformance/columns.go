@@ -1,0 +1,92 @@
+package main
+
+import "strings"
+
+// set is what the suite asks for at one revision, with a column for each way
+// to be asked.
+type set struct {
+	revision string
+	columns  []column
+}
+
+// column is one run of the suite before one gateway.
+type column struct {
+	label   string // names the run's folder
+	title   string
+	total   int      // scenarios that count: those required that apply, and counted
+	counted []string // counted though the suite requires them at no revision
+	also    []string // not counted, and must be clean all the same
+	excused []excuse // cannot be clean, whatever a gateway does
+}
+
+// excuse is why a scenario cannot be clean before one server. It is judged
+// too: a scenario that is clean after all needs none.
+type excuse struct {
+	scenario string
+	reason   string
+}
+
+const (
+	lifecycle   = "server-session-lifecycle"
+	jsonSchema  = "json-schema-2020-12"
+	polling     = "server-sse-polling"
+	multiRound  = "input-required-result-multi-round"
+	extraParams = "input-required-result-ignore-extra-params"
+
+	asksOfUser = "its tool calls the function of go-sdk that asks a client of the handshake era, and go-sdk refuses that while it serves 2026-07-28"
+)
+
+// keyed are excused before every server that does not itself speak of multiple
+// round trips: the suite answers, or looks for, a key that only such a server
+// can choose.
+var keyed = []excuse{
+	{"input-required-result-basic-elicitation", "the suite wants the question under the key `user_name`. " +
+		"A request of the handshake era has no key that could say so; the gateway names the questions itself"},
+	{extraParams, "its only request brings an answer for `user_name`, unasked and without a `requestState`. " +
+		"A tool of the handshake era asks once it runs, and takes no answer before"},
+}
+
+// modernOnly and multiRoundOnce are shown by the fixture's own answers, see fixture.go.
+var (
+	modernOnly = []excuse{
+		{"tools-call-sampling", asksOfUser}, {"tools-call-elicitation", asksOfUser},
+		{"elicitation-sep1034-defaults", asksOfUser}, {"elicitation-sep1330-enums", asksOfUser},
+	}
+	multiRoundOnce = excuse{multiRound, "to a client of the handshake era, go-sdk puts only the first round of such a tool; " +
+		"the second it returns as the result. Before the Python server, whose tool just asks twice, the scenario is clean"}
+)
+
+var sets = []set{
+	{"2025-11-25", []column{
+		{label: "dual-2025-11-25", title: "dual-era server", total: 30, also: []string{lifecycle, jsonSchema}},
+		{label: "dual-2025-06-18", title: "the same at 2025-06-18", total: 27, counted: []string{lifecycle}},
+		{label: "sse", title: "the same by HTTP+SSE", total: 30},
+		{label: "stdio", title: "the same by stdio", total: 30},
+		{label: "legacy-2025-11-25", title: "legacy-only", total: 30, also: []string{lifecycle, jsonSchema}},
+		{label: "python-2025-11-25", title: "legacy Python", total: 30, also: []string{lifecycle, jsonSchema}},
+		{label: "modern-2025-11-25", title: "modern-only", total: 30, also: []string{lifecycle, jsonSchema}, excused: modernOnly},
+	}},
+	{"2026-07-28", []column{
+		{label: "dual-2026-07-28", title: "dual-era server", total: 37, also: modernAlso},
+		{label: "legacy-2026-07-28", title: "legacy-only", total: 37, also: modernAlso, excused: append([]excuse{multiRoundOnce}, keyed...)},
+		{label: "python-2026-07-28", title: "legacy Python", total: 37, also: modernAlso, excused: keyed},
+		{label: "modern-2026-07-28", title: "modern-only", total: 37, also: modernAlso},
+	}},
+}
+
+var modernAlso = []string{jsonSchema, "http-header-validation", "http-custom-header-server-validation"}
+
+// want is how many scenarios of a column must be clean.
+func (c column) want() int { return c.total - len(c.excused) }
+
+func (c column) excuses(scenario string) bool {
+	for _, e := range c.excused {
+		if e.scenario == scenario {
+			return true
+		}
+	}
+	return false
+}
+
+// name is how a message calls the column.
+func (c column) name(s set) string { return strings.TrimPrefix(c.title+" at "+s.revision, "the same ") }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+const head = `# Conformance
+
+Made by ` + "`make conformance`" + `; do not edit. The official suite runs before a real
+` + "`holdfast serve`" + ` process with a real stdio server behind it, on one URL for all
+revisions.
+
+- suite: %s
+- dual-era server: %s, its everything-server, which speaks 2026-07-28 and what was before it
+- legacy-only: the same behind a filter that refuses whatever belongs to 2026-07-28, as older servers do
+- modern-only: the same behind a filter that refuses ` + "`initialize`" + `
+- legacy Python: ` + "`conformance/fixtures/fastmcp_everything.py`" + ` on %s, a server that knows nothing of 2026-07-28
+
+P: every check passed. w: a warning. F: a failure. e: nothing was checked.
+–: not part of that run. x: cannot be clean before that server, see below.
+Scenarios in brackets are not scored by the suite.
+
+`
+
+const shims = `
+The 27 scenarios at 2025-06-18 are 26 of these and the session life cycle.
+The suite speaks Streamable HTTP only. The columns for HTTP+SSE and stdio go
+through a small pass-through that turns it into HTTP+SSE, or into the standard
+input and output of ` + "`MCP_TRANSPORT=stdio holdfast serve`" + `. There,
+` + "`dns-rebinding-protection`" + `, ` + "`server-session-lifecycle`" + ` and ` + "`server-sse-polling`" + ` judge
+the pass-through, not the gateway; all the others judge both.
+
+`
+
+const tasks = `
+Not in the table: %d scenarios named ` + "`tasks-*`" + `, which the suite does not score. They
+are of an extension, and of tools that none of these servers has.
+
+`
+
+const excusesHead = `## What cannot be clean
+
+`
+
+const refusalsHead = `
+What the dual-era server itself answers in these four, asked at 2026-07-28 on its
+standard input with no gateway before it (the run fails should it no longer do so):
+
+| scenario | text of the result |
+| --- | --- |
+`
+
+const secondRound = `
+And what it answers at 2025-11-25 to ` + "`test_input_required_result_multi_round`" + ` once the
+first round's question, an ` + "`elicitation/create`" + `, is answered:
+
+` + "```json\n%s\n```" + `
+
+`
+
+const pollingHead = `## server-sse-polling, check by check
+
+The tool of this scenario answers after 100 ms, which is also the default
+` + "`--answer-grace`" + `: in the table above, chance decides between a JSON body (e) and
+a stream (P). So it is run once more with ` + "`--answer-grace 20ms`" + `:
+
+| check | status | what was seen |
+| --- | --- | --- |
+`
+
+const pollingWhy = `
+What the suite wants to see on the POST's stream: a first event that has an id
+and empty data, and a ` + "`retry`" + ` field. The gateway sends both to clients of
+2025-11-25.
+
+The third check wants the server to close that stream before the answer, so that
+the client comes back with ` + "`Last-Event-ID`" + ` and gets the answer there. In this
+scenario it is the *tool* that asks for the cut, by a call into its SDK's HTTP
+transport. A server on stdio has no such transport, and no message of the protocol
+carries the wish, so a gateway before a stdio server cannot know of it: the answer
+comes on the first stream and the check stays INFO, which is neither passed nor
+failed. That a cut stream is resumed, whoever cut it, is tested by the
+project's own tests.
+`
+
+// letters are the states of a run's summary in the table.
+var letters = map[string]string{"PASS": "P", "WARN": "w", "FAIL": "**F**", "NORUN": "**F**", "EMPTY": "e", "SKIP": "e", "": "–"}
+
+func write(w io.Writer, res result) {
+	fmt.Fprintf(w, head, res.versions[0], res.versions[1], res.versions[2])
+	for i, s := range sets {
+		fmt.Fprintf(w, "## At %s\n\n", s.revision)
+		table(w, s, res.lists[i], res.found[i])
+		if i == 0 {
+			fmt.Fprint(w, shims)
+		} else {
+			fmt.Fprintf(w, tasks, len(res.lists[i].unscored)-len(shown(res.lists[i].unscored)))
+		}
+	}
+	excuses(w, res.fixture)
+	fmt.Fprint(w, pollingHead)
+	for _, c := range res.polling {
+		if !strings.HasPrefix(c.ID, "server-sse-") {
+			continue // the suite's own trace of what it sent and received
+		}
+		seen := c.ErrorMessage
+		if seen == "" {
+			seen = c.Details.Message
+		}
+		if seen == "" {
+			seen = c.Description
+		}
+		fmt.Fprintf(w, "| `%s` | %s | %s |\n", c.ID, c.Status, cell(seen))
+	}
+	fmt.Fprint(w, pollingWhy)
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+func table(w io.Writer, s set, l list, found []map[string]outcome) {
+	fmt.Fprint(w, "| scenario |")
+	for _, c := range s.columns {
+		fmt.Fprintf(w, " %s |", c.title)
+	}
+	fmt.Fprintf(w, "\n| --- |%s\n", strings.Repeat(" --- |", len(s.columns)))
+	for _, name := range l.required {
+		row(w, s, name, name, found)
+	}
+	for _, name := range shown(l.unscored) {
+		row(w, s, "("+name+")", name, found)
+	}
+	fmt.Fprint(w, "| **clean, of those that count** |")
+	for i, c := range s.columns {
+		n, _ := clean(c, "", l, found[i])
+		fmt.Fprintf(w, " **%d/%d** |", n, c.total)
+	}
+	fmt.Fprintln(w)
+}
+
+// shown are the scenarios that are not scored, but in the table.
+func shown(unscored []string) []string {
+	return slices.DeleteFunc(slices.Clone(unscored), func(name string) bool { return strings.HasPrefix(name, "tasks-") })
+}
+
+func row(w io.Writer, s set, title, name string, found []map[string]outcome) {
+	fmt.Fprintf(w, "| %s |", title)
+	for i, c := range s.columns {
+		letter := letters[found[i][name].State]
+		// A JSON body or a stream, by a hair: see below the tables.
+		if name == polling && strings.HasSuffix(c.label, s.revision) && (letter == "P" || letter == "e") {
+			letter = "P/e"
+		}
+		if c.excuses(name) && letter != "P" {
+			letter = "x"
+		}
+		fmt.Fprintf(w, " %s |", letter)
+	}
+	fmt.Fprintln(w)
+}
+
+func excuses(w io.Writer, a answers) {
+	fmt.Fprint(w, excusesHead)
+	for _, s := range sets {
+		for _, c := range s.columns {
+			for _, e := range c.excused {
+				fmt.Fprintf(w, "- %s, `%s`: %s.\n", c.name(s), e.scenario, e.reason)
+			}
+		}
+	}
+	fmt.Fprint(w, refusalsHead)
+	for _, e := range modernOnly {
+		fmt.Fprintf(w, "| %s | %s |\n", e.scenario, cell(a.refusals[e.scenario]))
+	}
+	fmt.Fprintf(w, secondRound, a.second)
+}

@@ -1,0 +1,143 @@
+// The results as docs/interop.md. Nothing in it depends on time or place, so
+// that two good runs of the same versions make the same file.
+import { clients, eraClients, servers, transports, tries } from './peers.mjs';
+
+const checks = ['progress', 'elicitation', 'cancel', 'resources', 'prompts'];
+const asked = ['form', 'two rounds', 'two at once', 'sampling'];
+const transportNames = { http: 'Streamable HTTP', sse: 'HTTP+SSE', stdio: 'stdio' };
+
+// named is how a client or a server is called.
+export const named = ({ name, version, mode }) => `${name} ${version}${mode ? ` (${mode})` : ''}`;
+
+// title names a cell.
+export function title({ table, client, server, transport }) {
+  return `${named(client)} ${named(server)} ${transport}${table === 'questions' ? ' questions' : ''}`;
+}
+
+const row = (cells) => `| ${cells.join(' | ')} |`;
+const plain = (text) => text.replaceAll('|', '\\|').replaceAll(/\s+/g, ' ').slice(0, 400);
+
+function mark(outcome) {
+  if (outcome === undefined) return '–';
+  return outcome === 'ok' ? 'ok' : '**FAIL**';
+}
+
+function both(result) {
+  const { list, call } = result.checks;
+  if (list === 'ok' && call === 'ok') return 'ok';
+  return '**FAIL**';
+}
+
+// sorted puts the cells of one table in the order of clients, servers and transports.
+function sorted(cells, table, order) {
+  const place = (cell) =>
+    (order.indexOf(cell.client) * servers.length + servers.indexOf(cell.server)) * transports.length +
+    transports.indexOf(cell.transport);
+  return cells.filter((cell) => cell.table === table).toSorted((a, b) => place(a) - place(b));
+}
+
+function matrix(cells) {
+  const lines = [
+    row(['client', 'server', 'transport', 'version', 'list + call', ...checks, 'cell']),
+    row(Array(6 + checks.length).fill('---')),
+  ];
+  for (const { client, server, transport, result } of sorted(cells, 'matrix', clients)) {
+    const names = [named(client), named(server), transportNames[transport]];
+    const outcomes = checks.map((check) => (Object.keys(result.checks).length ? mark(result.checks[check]) : ' '));
+    lines.push(row([...names, result.negotiated || '?', both(result), ...outcomes, verdict(result)]));
+  }
+  return lines.join('\n');
+}
+
+function verdict({ error }) {
+  return error ? `**FAIL** ${plain(error)}` : 'ok';
+}
+
+// eras has a row for each server and transport, and a column for each client.
+function eras(cells) {
+  const lines = [row(['server', 'transport', ...eraClients.map(named)]), row(Array(2 + eraClients.length).fill('---'))];
+  for (const server of servers.filter((one) => one.eras)) {
+    for (const transport of transports) {
+      const outcomes = eraClients.map((client) => {
+        if (!tries(client, transport)) return '–';
+        const { result } = cells.find(
+          (cell) => cell.table !== 'questions' && cell.client === client && cell.server === server && cell.transport === transport,
+        );
+        const { list, call } = result.checks;
+        if (list === 'ok' && call === 'ok' && result.negotiated === client.negotiated) return result.negotiated;
+        return `**FAIL** ${plain(result.error)}`;
+      });
+      lines.push(row([named(server), transportNames[transport], ...outcomes]));
+    }
+  }
+  return lines.join('\n');
+}
+
+function questions(cells) {
+  const lines = [
+    row(['server', 'client', 'transport', 'version', ...asked, 'cell']),
+    row(Array(5 + asked.length).fill('---')),
+  ];
+  const order = [...new Set(servers.flatMap((server) => server.questions ?? []))];
+  for (const { client, server, transport, result } of sorted(cells, 'questions', order)) {
+    const names = [named(server), named(client), transportNames[transport]];
+    lines.push(row([...names, result.negotiated || '?', ...asked.map((check) => mark(result.checks[check])), verdict(result)]));
+  }
+  return lines.join('\n');
+}
+
+// document makes the whole file.
+export function document({ cells, others }) {
+  const failed = [...cells.map((cell) => cell.result), ...others].filter((outcome) => outcome.error).length;
+  const passed = cells.length + others.length - failed;
+  return `# Interop
+
+Made by \`make interop\` (\`interop/run\`): real clients, a real \`holdfast\` process, real MCP servers on stdio.
+${passed} passed, ${failed} failed. Do not edit.
+
+- Streamable HTTP and HTTP+SSE: one \`holdfast serve -- SERVER\` for each server, with its defaults; all clients use its
+  \`/mcp\` and \`/sse\`, two at a time.
+- stdio: the client starts \`holdfast serve --transport stdio -- SERVER\` itself. When it has ended, no process may be left.
+- *version*: the protocol version that the client reports as negotiated.
+- *list + call*: \`tools/list\`, then a \`tools/call\` of an echo tool with a text that a careless re-encoding changes.
+- *progress*: a call with a progress callback; every notification came, in order. (The two TypeScript SDKs do not call
+  back for those that come in one read with the answer: for them, every notification came to their transport.)
+- *elicitation*: a tool asks the user, the client answers, the answer is in the tool's result.
+- *cancel*: a call is cancelled once its first progress shows that it runs; our own servers (all but server-everything)
+  then tell that they saw the cancellation, and the session goes on.
+- *resources*: \`resources/list\` and \`resources/read\`. *prompts*: \`prompts/list\`.
+- –: not tried. Inspector's command line makes one request in each run; its last two columns are tried over one
+  transport. mcp-go sends no cancellation over HTTP+SSE.
+
+${matrix(cells)}
+
+## Every era of client before every era of server
+
+The version that the client and the gateway agree on, in a cell whose *list + call* are done. *handshake only* and
+*stateless only* are the same server behind a filter that refuses what belongs to the other era. server-everything,
+go-sdk 1.6.1 and *handshake only* know nothing of 2026-07-28, *stateless only* knows nothing else; go-sdk 1.8.0 speaks
+both. The clients are as they come, or have a setting: *auto* looks for 2026-07-28 and falls back, *pinned* and *modern*
+insist on it. Inspector is tried over Streamable HTTP only.
+
+${eras(cells)}
+
+## Questions across eras
+
+A tool asks, and server and client are of different eras. Two clients of one name make each call at the same time, and
+neither answers before both are being asked; each has to find its own answers in its own result. The server then has to
+count one execution of each call.
+
+- *form*: the tool asks the user for a name. *two rounds*: for a name, and then for a color. *two at once*: for both at
+  the same time. *sampling*: it asks the client's model.
+- FastMCP and go-sdk 1.6.1 ask with requests while the tool runs, their clients here take questions as results of
+  2026-07-28 only; with the servers that are *stateless only* it is the other way round.
+
+${questions(cells)}
+
+## Besides the tables
+
+| check | outcome |
+| --- | --- |
+${others.map(({ check, error }) => row([plain(check), error ? `**FAIL** ${plain(error)}` : 'ok'])).join('\n')}
+`;
+}
