@@ -1,0 +1,251 @@
+// Package holdfast puts MCP servers on the network and keeps their calls alive.
+//
+// A Gateway takes servers that speak MCP over stdio, or in this process over a
+// reader and a writer, and serves them as an http.Handler to clients of the
+// handshake era (2024-11-05 to 2025-11-25), over HTTP+SSE and Streamable HTTP
+// at once. Connections may break; calls go on, and what they have to say waits
+// to be read.
+package holdfast
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Isolation says who shares a server process.
+type Isolation string
+
+// The isolations.
+const (
+	// PerSession starts a process for each session: nothing mixes.
+	PerSession Isolation = "session"
+	// Shared serves all sessions by one process. Ids and progress tokens are
+	// mapped. The server hears the gateway's name instead of the clients', and
+	// a question of the server is refused unless exactly one call is running.
+	Shared Isolation = "shared"
+)
+
+// Server describes one MCP server. Make it with Command or InProcess, then set
+// what should differ from the defaults.
+type Server struct {
+	// Name is part of the paths if there are several servers, and stands in
+	// logs. Default: the command's base name.
+	Name string
+	// Command and Args are the program to run. It speaks MCP on its stdin and
+	// stdout. Empty for an in-process server.
+	Command string
+	Args    []string
+	// Env is added to the inherited environment, KEY=VALUE. MCP_TRANSPORT and
+	// HOLDFAST_* are not inherited.
+	Env []string
+	// Dir is the working directory. Default: this process's.
+	Dir string
+	// Serve is an in-process server. It reads messages from r and writes
+	// messages to w, one a line, until r ends, w fails or ctx is done. It is
+	// called once for each process that a command would be started for.
+	Serve func(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error
+	// Isolation. Default: PerSession.
+	Isolation Isolation
+	// MaxChildren bounds the processes at once; past it new sessions get 503.
+	// Default: 64.
+	MaxChildren int
+	// Warm is how many spare processes are kept started. Default: 1; negative:
+	// none.
+	Warm int
+	// StartTimeout is from a process's start to its answer to initialize.
+	// Default: that of Timers.
+	StartTimeout time.Duration
+	// StopTimeout is for the whole ladder of stdin closed, SIGTERM and SIGKILL.
+	// Default: that of Timers.
+	StopTimeout time.Duration
+}
+
+// Command describes a server that is a program. The name is looked up in PATH.
+func Command(name string, args ...string) Server { return Server{Command: name, Args: args} }
+
+// InProcess describes a server in this process; see Server.Serve.
+func InProcess(serve func(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error) Server {
+	return Server{Serve: serve}
+}
+
+// Timers are all of a gateway's time-outs. Zero means the default.
+type Timers struct {
+	Heartbeat      time.Duration // 15 s: a comment on each stream that was quiet for this long
+	AnswerGrace    time.Duration // 100 ms: an answer within it goes back as JSON, a later one as an event stream
+	SessionTimeout time.Duration // 30 min: a session without a call in flight or a read stream ends after this
+	ReconnectGrace time.Duration // 2 min: an HTTP+SSE session outlives its stream for this long
+	StartTimeout   time.Duration // 60 s: from a server's start to its answer to initialize
+	StopTimeout    time.Duration // 5 s: for stopping a server's process tree
+	WriteTimeout   time.Duration // 30 s: for each write of up to 64 KiB to a client
+	ReadTimeout    time.Duration // 60 s: for a request's body to arrive
+	Drain          time.Duration // 10 s: for calls in flight when the gateway stops
+	// QuestionTimeout, 10 min: how long a question of a handshake-era server to a
+	// stateless client waits for its answer.
+	QuestionTimeout time.Duration
+	// ProbeTimeout, 2 s: how long a server may be silent to server/discover
+	// before it is sent initialize, too.
+	ProbeTimeout time.Duration
+}
+
+func (t Timers) withDefaults() Timers {
+	return Timers{
+		Heartbeat:      cmp.Or(t.Heartbeat, 15*time.Second),
+		AnswerGrace:    cmp.Or(t.AnswerGrace, 100*time.Millisecond),
+		SessionTimeout: cmp.Or(t.SessionTimeout, 30*time.Minute),
+		ReconnectGrace: cmp.Or(t.ReconnectGrace, 2*time.Minute),
+		StartTimeout:   cmp.Or(t.StartTimeout, time.Minute),
+		StopTimeout:    cmp.Or(t.StopTimeout, 5*time.Second),
+		WriteTimeout:   cmp.Or(t.WriteTimeout, 30*time.Second),
+		ReadTimeout:    cmp.Or(t.ReadTimeout, time.Minute),
+		Drain:          cmp.Or(t.Drain, 10*time.Second),
+
+		QuestionTimeout: cmp.Or(t.QuestionTimeout, 10*time.Minute),
+		ProbeTimeout:    cmp.Or(t.ProbeTimeout, 2*time.Second),
+	}
+}
+
+// Options of a Gateway. Zero fields mean the default.
+type Options struct {
+	// Server is the one server to serve, at Path and SSEPath.
+	Server Server
+	// Servers are several, each at /<name> + Path and /<name> + SSEPath. A
+	// single one is served as Server would be.
+	Servers []Server
+	// Listen is the address that New binds, "127.0.0.1:8080" or with port 0.
+	// Empty: none; the Gateway is only an http.Handler.
+	Listen string
+	// Path is the Streamable HTTP endpoint. Default: /mcp.
+	Path string
+	// SSEPath is the event stream of HTTP+SSE. Default: /sse. Its messages are
+	// posted to /message beside it.
+	SSEPath string
+	// PublicURL is where clients reach the gateway behind a proxy that changes
+	// the path, "https://host/prefix". HTTP+SSE tells clients where to post.
+	PublicURL string
+	// AllowHosts are names that requests may be addressed to beside loopback
+	// ones; "*" admits all.
+	AllowHosts []string
+	// AllowOrigins are web origins whose pages may call; "*" admits all. They
+	// are answered with CORS headers.
+	AllowOrigins []string
+	// MaxBody bounds a message, in bytes, in both directions. Default: 16 MiB.
+	MaxBody int
+	// MaxSessions bounds the sessions at once. Default: 10,000.
+	MaxSessions int
+	// Timers are the time-outs.
+	Timers Timers
+	// StateKey protects the requestState that stateless clients carry while a
+	// server waits for their answer. Default: a random one, with which a restart
+	// of the gateway makes what they carry worthless, as it ends the calls.
+	StateKey string
+	// Companion is the command line of a process that ends the servers when
+	// this one is killed: one that copies its stdin to RunCompanion. Empty: none.
+	Companion []string
+	// Logger gets what happens. Default: nothing is logged.
+	Logger *slog.Logger
+	// Version is told to servers and clients as the gateway's own.
+	Version string
+}
+
+func (o Options) withDefaults() Options {
+	o.Path = cmp.Or(o.Path, "/mcp")
+	o.SSEPath = cmp.Or(o.SSEPath, "/sse")
+	o.MaxBody = cmp.Or(o.MaxBody, 16<<20)
+	o.MaxSessions = cmp.Or(o.MaxSessions, 10_000)
+	o.Timers = o.Timers.withDefaults()
+	o.Version = cmp.Or(o.Version, "dev")
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(o.Servers) == 0 {
+		o.Servers = []Server{o.Server}
+	}
+	o.Servers = append([]Server(nil), o.Servers...)
+	for i := range o.Servers {
+		s := &o.Servers[i]
+		s.Isolation = cmp.Or(s.Isolation, PerSession)
+		s.MaxChildren = cmp.Or(s.MaxChildren, 64)
+		s.Warm = max(0, cmp.Or(s.Warm, 1))
+		s.StartTimeout = cmp.Or(s.StartTimeout, o.Timers.StartTimeout)
+		s.StopTimeout = cmp.Or(s.StopTimeout, o.Timers.StopTimeout)
+		if s.Name == "" {
+			s.Name = baseName(s.Command)
+		}
+	}
+	return o
+}
+
+func baseName(command string) string {
+	if i := strings.LastIndexAny(command, `/\`); i >= 0 {
+		command = command[i+1:]
+	}
+	return cmp.Or(command, "server")
+}
+
+// ErrOptions: the options make no gateway. Match with errors.Is.
+var ErrOptions = errors.New("holdfast: bad options")
+
+// reserved are the first path segments that the gateway keeps for itself.
+var reserved = []string{"healthz", "readyz", "metrics", "dashboard", "debug", ".well-known"}
+
+func (o Options) check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
+	}
+	for _, p := range []string{o.Path, o.SSEPath} {
+		if !strings.HasPrefix(p, "/") || p == "/" || strings.ContainsAny(p, "?# ") {
+			return bad("path %q must begin with / and be more than that", p)
+		}
+	}
+	if o.Path == o.SSEPath || o.Path == messagePath(o.SSEPath) {
+		return bad("path %q and SSE path %q must differ", o.Path, o.SSEPath)
+	}
+	if o.PublicURL != "" {
+		u, err := url.Parse(o.PublicURL)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
+			return bad("public URL %q must be http(s)://host[/prefix]", o.PublicURL)
+		}
+	}
+	seen := map[string]bool{}
+	for _, s := range o.Servers {
+		switch {
+		case (s.Command == "") == (s.Serve == nil):
+			return bad("server %q: give it a command or, in process, a Serve function", s.Name)
+		case s.Isolation != PerSession && s.Isolation != Shared:
+			return bad("server %q: isolation %q must be session or shared", s.Name, s.Isolation)
+		case s.MaxChildren < 0:
+			return bad("server %q: max children %d must be positive", s.Name, s.MaxChildren)
+		case len(o.Servers) > 1 && seen[s.Name]:
+			return bad("two servers are named %q", s.Name)
+		case len(o.Servers) > 1 && !validName(s.Name, o):
+			return bad("server name %q: use letters, digits, - _ . and none of the gateway's own paths", s.Name)
+		}
+		seen[s.Name] = true
+	}
+	return nil
+}
+
+// validName reports whether a name can be the first segment of a path.
+func validName(name string, o Options) bool {
+	own := append([]string{strings.Trim(o.Path, "/"), strings.Trim(o.SSEPath, "/"), strings.Trim(messagePath(o.SSEPath), "/"), "", ".", ".."},
+		reserved...)
+	if slices.Contains(own, name) {
+		return false
+	}
+	return strings.IndexFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	}) < 0
+}
+
+// messagePath is where HTTP+SSE messages are posted: beside the stream.
+func messagePath(ssePath string) string {
+	return ssePath[:strings.LastIndexByte(ssePath, '/')+1] + "message"
+}
