@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfast-mcp/holdfast"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -13,158 +12,169 @@ import (
 
 const v2026 = "2026-07-28"
 
-// marked is a request that says in its _meta that it is of the stateless era.
-// members are those of its params, each followed by a comma.
-func marked(id, method, version, members string) string {
-	return body(id, method, `{`+members+`"_meta":{"io.modelcontextprotocol/protocolVersion":`+version+
-		`,"io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`)
+// modern is a request of the stateless era. params are members of an object,
+// meta members of its _meta, "" for none of either.
+func modern(id, method, params, meta string) string {
+	if params != "" {
+		params += ","
+	}
+	if meta != "" {
+		meta = "," + meta
+	}
+	if !strings.Contains(meta, "clientCapabilities") {
+		meta = `,"io.modelcontextprotocol/clientCapabilities":{}` + meta
+	}
+	return body(id, method, `{`+params+`"_meta":{"io.modelcontextprotocol/protocolVersion":"`+v2026+`"`+meta+`}}`)
 }
 
-// stateless sends a stateless request with the headers that belong to it. name
-// is what it calls or reads, "" for nothing.
-func (c *client) stateless(id, method, members, name string) *stream {
+// modernCall is a tools/call of that era.
+func modernCall(id, name, args, meta string) string {
+	return modern(id, "tools/call", fmt.Sprintf(`"name":%q,"arguments":%s`, name, args), meta)
+}
+
+// sendModern sends one in the way of the binding: over Streamable HTTP with the
+// headers that belong to it, which more may change.
+func (c *client) sendModern(message string, more ...string) *stream {
 	c.t.Helper()
-	return c.send(marked(id, method, `"`+v2026+`"`, members), "MCP-Protocol-Version", v2026, "Mcp-Method", method, "Mcp-Name", name)
+	if c.endpoint != "" || c.pipe != nil {
+		return c.send(message)
+	}
+	m, err := jsonrpc.Parse([]byte(message))
+	if err != nil {
+		c.t.Fatalf("%s: %v", message, err)
+	}
+	header := []string{"Mcp-Protocol-Version", string(m.Text(jsonrpc.MetaVersion)), "Mcp-Method", string(m.Text(jsonrpc.Method))}
+	if name := m.Text(jsonrpc.Name); name != nil {
+		header = append(header, "Mcp-Name", string(name))
+	}
+	if uri := m.Text(jsonrpc.URI); uri != nil {
+		header = append(header, "Mcp-Name", string(uri))
+	}
+	return c.send(message, append(header, more...)...)
 }
 
-// C68 (i): the era is decided by each request. Here both are spoken through one
-// binding, before a server that only knows the handshake: the gateway makes its
-// own. (ii), where the server is the modern one, is a matter of the bridge.
-func TestC68ErasAreToldApartByRequest(t *testing.T) {
+// askModern sends one and waits for its answer.
+func (c *client) askModern(message string, more ...string) string {
+	c.t.Helper()
+	m, _ := jsonrpc.Parse([]byte(message))
+	c.sendModern(message, more...)
+	return c.answer(string(m.Raw(jsonrpc.ID)))
+}
+
+// newcomers are the ways to connect without a handshake.
+var newcomers = map[string]func(b *bench) *client{
+	"mcp": func(b *bench) *client { return b.client() },
+	"sse": func(b *bench) *client {
+		c := b.client()
+		c.listen("/sse", "")
+		return c
+	},
+	"stdio": func(b *bench) *client { return b.pipe() },
+}
+
+// The marks win over the method's name, and each request is judged for itself,
+// in the midst of a session of the other era too.
+func TestEraIsDecidedPerRequest(t *testing.T) {
 	for name, open := range bindings {
 		t.Run(name, func(t *testing.T) {
 			f := &farm{}
 			virtually(t, setup{farm: f}, func(t *testing.T, b *bench) {
 				c := open(b, v11)
-				sessions := len(f.told(`"initialize"`))
-				s := c.stateless("1", "tools/call", `"name":"echo","arguments":`+odd+`,`, "echo")
-				if got := c.answer("1"); !strings.Contains(got, `"structuredContent":`+odd) || !strings.Contains(got, `"resultType":"complete"`) {
-					t.Errorf("answered with %s", got)
-				}
-				if s.done(); name == "streamable" && (s.status != http.StatusOK || s.header.Get("Mcp-Session-Id") != "") {
-					t.Errorf("answered with %d in session %q", s.status, s.header.Get("Mcp-Session-Id"))
-				}
-				call := f.told("tools/call")[0]
-				if !strings.Contains(call, `"arguments":`+odd) || strings.Contains(call, "io.modelcontextprotocol/") {
-					t.Errorf("the server was told %s", call)
-				}
-				if n := len(f.told(`"initialize"`)); n != sessions+1 {
-					t.Errorf("%d handshakes for it, want one", n-sessions)
-				}
-				for id, tt := range map[string]struct{ message, code string }{ // the marks win over the method's name
-					"2": {marked("2", "initialize", `"`+v2026+`"`, ""), "-32601"},
-					"3": {marked("3", "ping", `"`+v2026+`"`, ""), "-32601"},
-					"4": {marked("4", "tools/list", `"2099-01-01"`, ""), "-32022"},
-					"5": {strings.Replace(marked("5", "ping", `"`+v2026+`"`, ""), "protocolVersion", `protocol\u0056ersion`, 1), "-32601"},
+				for i, tt := range []struct {
+					message, want string
+					status        int
+				}{
+					{modern("0", "server/discover", "", ""), `"supportedVersions":["2026-07-28"]`, 200},
+					{body("1", "tools/list", ""), `"tools":[]`, 200},
+					{modernCall("2", "echo", `{"n":1.0}`, ""), `"resultType":"complete"`, 200},
+					{toolCall("3", "echo", `{"n":1.0}`, ""), `"structuredContent":{"n":1.0}}`, 200},
+					{modern("4", "initialize", `"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}`, ""), `"code":-32601`, 404},
+					{modern("5", "ping", "", ""), `"code":-32601`, 404},
+					{body("6", "ping", ""), `"result":{}`, 200},
+					{modern("7", "logging/setLevel", `"level":"debug"`, ""), `"code":-32601`, 404},
+					{modern("8", "resources/subscribe", `"uri":"x://"`, ""), `"code":-32601`, 404},
+					{strings.Replace(modern("9", "tools/list", "", ""), "protocolVersion", `protocol\u0056ersion`, 1), `"resultType":"complete"`, 200},
+					{strings.Replace(modern("10", "tools/list", "", ""), v2026, "2099-01-01", 1), `"code":-32022`, 400},
+					{strings.Replace(modern("11", "tools/list", "", ""), v2026, v11, 1), `"code":-32022`, 400},
+					{strings.Replace(modern("12", "tools/list", "", ""), `"`+v2026+`"`, "null", 1), `"code":-32602`, 400},
+					{strings.Replace(modern("13", "tools/list", "", ""), "clientCapabilities", "clientcapabilities", 1), `"code":-32602`, 400},
+					// Marks of another spelling, or in another place, are none.
+					{toolCall("14", "echo", `{}`, `{"io.modelcontextprotocol/ProtocolVersion":"`+v2026+`","x":{"io.modelcontextprotocol/protocolVersion":1}}`), `"structuredContent":{}}`, 200},
 				} {
-					method := raw(tt.message, jsonrpc.Method)
-					version := v2026
-					if tt.code == "-32022" {
-						version = "2099-01-01"
+					send := c.send
+					if m, _ := jsonrpc.Parse([]byte(tt.message)); m.Has(jsonrpc.MetaVersion) {
+						send = c.sendModern
 					}
-					s := c.send(tt.message, "MCP-Protocol-Version", version, "Mcp-Method", strings.Trim(method, `"`))
-					if got := c.answer(id); !strings.Contains(got, `"code":`+tt.code) || tt.code == "-32022" && !strings.Contains(got, `"supported":["`+v2026+`"]`) {
-						t.Errorf("%s: answered with %s", tt.message, got)
+					s := send(tt.message)
+					if got := c.answer(fmt.Sprint(i)); !strings.Contains(got, tt.want) {
+						t.Errorf("%s was answered %s, want %s", tt.message, got, tt.want)
 					}
-					want := map[string]int{"-32601": http.StatusNotFound, "-32022": http.StatusBadRequest}[tt.code]
-					if s.done(); name == "streamable" && s.status != want {
-						t.Errorf("%s: answered with %d, want %d", tt.message, s.status, want)
+					if s.done(); name == "streamable" && s.status != tt.status {
+						t.Errorf("%s was answered with %d, want %d", tt.message, s.status, tt.status)
 					}
 				}
-				// The session beside it is what it was.
-				got := c.ask(toolCall("10", "echo", `{}`, `{"io.modelcontextprotocol/ProtocolVersion":"`+v2026+`","x":{"io.modelcontextprotocol/protocolVersion":1}}`))
-				if got != `{"jsonrpc":"2.0","id":10,"result":{"content":[],"structuredContent":{}}}` {
-					t.Errorf("answered with %s", got)
+				for _, line := range f.told("initialize") {
+					if strings.Contains(line, `"name":"x"`) {
+						t.Errorf("a server was told %s", line)
+					}
 				}
 			})
 		})
 	}
 }
 
-// Marks that contradict each other are an error of their own, not the other era.
-func TestC68MarksThatDisagree(t *testing.T) {
+// The same without a session, and by the header alone: what a client sends that
+// looks which era is spoken.
+func TestEraByHeader(t *testing.T) {
 	f := &farm{}
 	virtually(t, setup{options: holdfast.Options{Server: holdfast.Server{Warm: -1}}, farm: f}, func(t *testing.T, b *bench) {
 		c := b.client()
-		call := marked(`"%s"`, "tools/call", `"`+v2026+`"`, `"name":"echo","arguments":{},`)
-		for what, header := range map[string][]string{
-			"no header":      {"Mcp-Method", "tools/call", "Mcp-Name", "echo"},
-			"other version":  {"MCP-Protocol-Version", v11, "Mcp-Method", "tools/call", "Mcp-Name", "echo"},
-			"no method":      {"MCP-Protocol-Version", v2026, "Mcp-Name", "echo"},
-			"another method": {"MCP-Protocol-Version", v2026, "Mcp-Method", "tools/list", "Mcp-Name", "echo"},
-			"another name":   {"MCP-Protocol-Version", v2026, "Mcp-Method", "tools/call", "Mcp-Name", "secret"},
-		} {
-			wantRefused(t, what, c.send(fmt.Sprintf(call, what), header...), http.StatusBadRequest, "-32020")
-		}
-		for i, method := range []string{"server/discover", "tools/list", "ping"} {
-			s := c.send(body(fmt.Sprint(i), method, `{}`), "MCP-Protocol-Version", v2026, "Mcp-Method", method).done()
-			if s.status != http.StatusBadRequest || !strings.Contains(string(s.body), `"error"`) {
-				t.Errorf("%s by header alone: answered with %d %s", method, s.status, s.body)
+		for i, version := range []string{v2026, "2027-01-01"} {
+			for j, method := range []string{"server/discover", "tools/call", "ping", "no/such/method"} {
+				id := fmt.Sprint(10*i + j)
+				s := c.send(body(id, method, `{"modern":1}`), "Mcp-Protocol-Version", version, "Mcp-Method", method)
+				wantRefused(t, method, s, http.StatusBadRequest, "-32602") // it does not say its version where it must
+			}
+			if s := c.send(initialized, "Mcp-Protocol-Version", version).done(); s.status != http.StatusAccepted || len(s.body) > 0 {
+				t.Errorf("a notification: answered with %d %s", s.status, s.body)
+			}
+			wantRefused(t, "a batch", c.send(batchOf(fmt.Sprint(100+i), fmt.Sprint(200+i)), "Mcp-Protocol-Version", version), http.StatusBadRequest, "-32600")
+			for _, method := range []string{http.MethodGet, http.MethodDelete} {
+				s := c.do(method, "/mcp", "", "Mcp-Protocol-Version", version).done()
+				if s.status != http.StatusBadRequest && s.status != http.StatusMethodNotAllowed {
+					t.Errorf("%s: answered with %d %s", method, s.status, s.body)
+				}
 			}
 		}
-		wantRefused(t, "batch", c.send(batchOf("100", "200"), "MCP-Protocol-Version", v2026), http.StatusBadRequest, "-32600")
-		for _, method := range []string{http.MethodGet, http.MethodDelete} {
-			s := c.do(method, "/mcp", "", "MCP-Protocol-Version", v2026).done()
-			if s.status != http.StatusBadRequest && s.status != http.StatusMethodNotAllowed {
-				t.Errorf("%s: answered with %d %s", method, s.status, s.body)
-			}
+		if n := len(f.all()); n > 0 {
+			t.Errorf("%d servers were started", n)
 		}
-		if got := f.told("tools/"); len(got) > 0 {
-			t.Errorf("a server was told %q", got)
-		}
-		c.header.Set("MCP-Protocol-Version", v2026) // an unmarked handshake is one, whatever the header
+		c.header.Set("MCP-Protocol-Version", v2026) // a handshake is one, whatever the header
 		c.handshake(v11, "{}")
 		c.ask(toolCall(`"after"`, "echo", `{}`, ""))
 	})
 }
 
-// C16 (ii): a stateless client that closes its stream has cancelled.
-func TestC16ClosedStatelessStreamIsACancel(t *testing.T) {
+// A session of the older era and requests of the newer one do not get into each
+// other's way: ids may be the same, and neither sees the other's server.
+func TestErasDoNotMix(t *testing.T) {
 	f := &farm{}
 	virtually(t, setup{farm: f}, func(t *testing.T, b *bench) {
-		c, other := b.client(), b.streamable(v11)
-		other.send(toolCall("1", "sleep", `{"ms":3000,"of":"other"}`, "")).open()
-		s := c.stateless("1", "tools/call", `"name":"sleep","arguments":{"ms":3000,"of":"mine"},`, "sleep").open()
-		<-time.After(time.Second)
-		s.cut()
-		begin := time.Now()
-		b.within(bound, "the cancellation at the server", func() bool { return len(f.told("notifications/cancelled")) > 0 })
-		if d := time.Since(begin); d > 100*time.Millisecond {
-			t.Errorf("it took %v", d)
+		old, young := b.streamable(v11), b.client()
+		for i := range 3 {
+			id := fmt.Sprint(i)
+			old.send(toolCall(id, "sleep", `{"ms":1000,"who":"old"}`, ""))
+			young.sendModern(modernCall(id, "sleep", `{"ms":1000,"who":"young"}`, ""))
+			for who, got := range map[string]string{"old": old.answer(id), "young": young.answer(id)} {
+				if strings.Contains(got, "resultType") != (who == "young") {
+					t.Errorf("%s was answered %s", who, got)
+				}
+			}
 		}
-		<-time.After(10 * time.Second)
-		up := raw(f.told(`"mine"`)[0], jsonrpc.ID)
-		if got := f.told("notifications/cancelled"); len(got) != 1 || raw(got[0], jsonrpc.RequestID) != up {
-			t.Errorf("the servers were told %q, want a cancellation of %s", got, up)
-		}
-		if got := other.answer("1"); !strings.Contains(got, "slept") {
-			t.Errorf("the session's call was answered with %s", got)
-		}
-		c.waive("1")
-	})
-}
-
-// C01 (iii): the acknowledgement is the first message of a listen stream, and
-// the event after the silence comes on it.
-func TestC01QuietListenIsNotCut(t *testing.T) {
-	f := &farm{}
-	virtually(t, setup{options: holdfast.Options{Timers: beating}, farm: f}, func(t *testing.T, b *bench) {
-		c := b.client(impatient(2 * time.Second))
-		s := c.stateless(`"l"`, "subscriptions/listen", `"notifications":{"toolsListChanged":true},`, "").open()
-		<-time.After(5 * time.Second)
 		for _, k := range f.all() {
-			k.line(listChanged)
+			if len(k.told(`"old"`)) > 0 && len(k.told(`"young"`)) > 0 {
+				t.Errorf("server %d serves both", k.number)
+			}
 		}
-		got := c.await("notifications/tools/list_changed")
-		if all := c.find(); !strings.Contains(all[0].raw, "notifications/subscriptions/acknowledged") || got.via != s || len(all) != 2 {
-			t.Errorf("received %v", all)
-		}
-		if s.silence() >= 2*time.Second {
-			t.Errorf("the stream was silent for %v", s.silence())
-		}
-		checkQuietBytes(t, s)
-		s.cut()
-		s.done()
-		c.waive(`"l"`)
 	})
 }

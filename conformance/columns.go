@@ -33,7 +33,7 @@ const (
 	multiRound  = "input-required-result-multi-round"
 	extraParams = "input-required-result-ignore-extra-params"
 
-	asksOfUser = "its tool calls the function of go-sdk that asks a client of the handshake era, and go-sdk refuses that while it serves 2026-07-28"
+	asksOfUser = "their tools call the function of go-sdk that asks a client of the handshake era, and go-sdk refuses that while it serves 2026-07-28"
 )
 
 // keyed are excused before every server that does not itself speak of multiple

@@ -107,7 +107,7 @@ ${passed} passed, ${failed} failed. Do not edit.
   then tell that they saw the cancellation, and the session goes on.
 - *resources*: \`resources/list\` and \`resources/read\`. *prompts*: \`prompts/list\`.
 - –: not tried. Inspector's command line makes one request in each run; its last two columns are tried over one
-  transport. mcp-go sends no cancellation over HTTP+SSE.
+  transport. mcp-go cancels over HTTP by ending the call's stream only, and HTTP+SSE has none.
 
 ${matrix(cells)}
 

@@ -3,6 +3,7 @@ package conversation
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 // bridge is the state of a conversation with such a server; nil with others.
 type bridge struct {
 	listen uint64           // the listen request that is open, 0 for none
+	filter []byte           // what it asks for
 	rounds map[*Call]*round // calls whose client is being asked
 }
 
@@ -269,35 +271,40 @@ func (c *Conversation) listenLocked() {
 	before := c.bridge.listen
 	can := jsonrpc.Get(c.told.result, "capabilities")
 	var set []jsonrpc.Member
-	for key, capability := range map[string]string{"toolsListChanged": "tools", "promptsListChanged": "prompts", "resourcesListChanged": "resources"} {
+	for _, capability := range []string{"tools", "prompts", "resources"} {
 		if jsonrpc.Get(can, capability) != nil {
-			set = append(set, jsonrpc.Member{Key: key, Value: []byte("true")})
+			set = append(set, jsonrpc.Member{Key: capability + "ListChanged", Value: []byte("true")})
 		}
 	}
 	uris := []byte{'['}
 	seen := map[string]bool{}
 	for _, w := range c.peers {
 		for uri := range w.uris {
-			if !seen[uri] {
-				if seen[uri] = true; len(uris) > 1 {
-					uris = append(uris, ',')
-				}
-				uris = jsonrpc.AppendString(uris, uri)
-			}
+			seen[uri] = true
 		}
+	}
+	for _, uri := range slices.Sorted(maps.Keys(seen)) {
+		if len(uris) > 1 {
+			uris = append(uris, ',')
+		}
+		uris = jsonrpc.AppendString(uris, uri)
 	}
 	if len(seen) > 0 {
 		set = append(set, jsonrpc.Member{Key: "resourceSubscriptions", Value: append(uris, ']')})
 	}
+	filter := jsonrpc.AppendObject(nil, nil, nil, set...)
+	if c.calls[before] != nil && bytes.Equal(filter, c.bridge.filter) {
+		return
+	}
 	line := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":0,"method":"subscriptions/listen","params":{"notifications":%s,"_meta":{%q:%q,%q:%s,%q:{}}}}`,
-		jsonrpc.AppendObject(nil, nil, nil, set...), era.MetaVersion, era.V20260728, era.MetaClient, c.opts.ClientInfo, era.MetaCapabilities)
+		filter, era.MetaVersion, era.V20260728, era.MetaClient, c.opts.ClientInfo, era.MetaCapabilities)
 	m, err := jsonrpc.Parse(line)
 	if err != nil {
 		return
 	}
 	call := &Call{method: "subscriptions/listen", inner: func(*jsonrpc.Message) {}}
 	if c.sendCallLocked(call, m, nil) == nil {
-		c.bridge.listen = call.up
+		c.bridge.listen, c.bridge.filter = call.up, filter
 	}
 	if c.calls[before] != nil {
 		c.forgetLocked(before, "replaced by another subscription")

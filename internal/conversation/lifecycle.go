@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -224,7 +225,7 @@ func (c *Conversation) linkClosed(gen int, err error) {
 		return
 	}
 	link := c.link
-	calls, asked := c.calls, c.asked
+	calls, asked := c.calls, maps.Clone(c.asked)
 	for _, call := range c.takeRoundsLocked(nil) {
 		c.parkLocked(call)
 	}

@@ -67,12 +67,13 @@ type Host struct {
 	o        Options
 	inFlight atomic.Int64
 
-	mu      sync.Mutex // guards the fields below
-	direct  *direct    // to a stateless server
-	groups  map[[32]byte]*group
-	runs    map[string]*run // suspended, by the id in their requestState
-	waiting int
-	closed  bool
+	mu           sync.Mutex // guards the fields below
+	direct       *direct    // to a stateless server
+	groups       map[[32]byte]*group
+	runs         map[string]*run // suspended, by the id in their requestState
+	waiting      int             // calls that wait for a conversation
+	waitingBytes int             // of their messages
+	closed       bool
 }
 
 // New returns a Host.
@@ -157,6 +158,9 @@ func (a *asked) note(msg []byte) {
 	}
 }
 
+// maxIdentity bounds, in bytes, what a client says of itself.
+const maxIdentity = 64 << 10
+
 // levels are the severities of log messages, least first.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
@@ -177,6 +181,8 @@ func parse(req Request) (*asked, *Failure) {
 		return nil, unsupported(version)
 	case len(a.capabilities) == 0 || a.capabilities[0] != '{':
 		return nil, &Failure{Code: jsonrpc.CodeInvalidParams, Text: "params._meta must hold " + era.MetaCapabilities + ", an object"}
+	case len(a.client)+len(a.capabilities) > maxIdentity: // they are kept for as long as a conversation is
+		return nil, &Failure{Code: jsonrpc.CodeInvalidParams, Text: fmt.Sprintf("clientInfo and clientCapabilities are longer than %d bytes", maxIdentity)}
 	case era.Removed(a.method):
 		return nil, &Failure{Code: jsonrpc.CodeMethodNotFound, Text: fmt.Sprintf("method %.60q does not exist in revision %s", a.method, version), NotHere: true}
 	}

@@ -85,9 +85,10 @@ var errWaiting = errors.New("too many calls wait for a server process (--max-chi
 // shared. It waits while all are taken and no further server may be started.
 func (g *group) acquire(t *task, r *run) (*lane, error) {
 	counted, full := false, false
+	size := len(t.call.message.Bytes())
 	defer func() {
 		if counted {
-			g.h.count(-1)
+			g.h.count(-1, -size)
 		}
 	}()
 	again := time.NewTicker(time.Second) // another client's conversation may have ended
@@ -116,7 +117,7 @@ func (g *group) acquire(t *task, r *run) (*lane, error) {
 			return nil, errors.New("cancelled")
 		}
 		if !counted {
-			if counted = g.h.count(1); !counted {
+			if counted = g.h.count(1, size); !counted {
 				return nil, errWaiting
 			}
 		}
@@ -160,14 +161,18 @@ func (g *group) changeLocked() {
 	g.changed = make(chan struct{})
 }
 
-// count bounds the calls that wait.
-func (h *Host) count(n int) bool {
+// maxWaitingBytes bounds the messages of the calls that wait.
+const maxWaitingBytes = 256 << 20
+
+// count bounds the calls that wait, in number and in bytes.
+func (h *Host) count(n, bytes int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n > 0 && h.waiting >= h.o.MaxWaiting {
+	if n > 0 && (h.waiting >= h.o.MaxWaiting || h.waiting > 0 && h.waitingBytes+bytes > maxWaitingBytes) {
 		return false
 	}
 	h.waiting += n
+	h.waitingBytes += bytes
 	return true
 }
 
@@ -245,6 +250,13 @@ func (l *lane) handshake() error {
 // send sends a request of the gateway's own and returns where its answer comes.
 func (l *lane) send(method string, params []byte) <-chan []byte {
 	answered := make(chan []byte, 1)
+	l.request(method, params, func(msg []byte) { answered <- msg })
+	return answered
+}
+
+// request is send with a function that takes the answer; it must not block. It
+// is not called once the lane has left the conversation.
+func (l *lane) request(method string, params []byte, answered func(msg []byte)) {
 	line := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","id":0,"method":`), method)
 	line = append(append(append(line, `,"params":`...), params...), '}')
 	call := &conversation.Call{Peer: l, ID: []byte("0"), Data: answered}
@@ -253,16 +265,15 @@ func (l *lane) send(method string, params []byte) <-chan []byte {
 		err = l.conv.Call(call, m)
 	}
 	if err != nil {
-		answered <- jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, err.Error(), nil)
+		answered(jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, err.Error(), nil))
 	}
-	return answered
 }
 
 // Answer implements conversation.Peer.
 func (l *lane) Answer(call *conversation.Call, msg []byte) {
 	switch of := call.Data.(type) {
-	case chan []byte:
-		of <- msg
+	case func([]byte):
+		of(msg)
 	case *run:
 		of.answer(msg)
 	}

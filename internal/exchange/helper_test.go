@@ -36,7 +36,6 @@ type stage struct {
 	troupe *testkit.Troupe
 	pool   *conversation.Pool
 	host   *Host
-	next   int
 }
 
 func sealOf(t testing.TB, key string) cipher.AEAD {

@@ -155,7 +155,7 @@ func (r *run) endLocked() {
 	}
 }
 
-// drop refuses what is still open, and frees the lane.
+// drop refuses what is still open, and frees the lane of a cancelled call.
 func (r *run) drop(why string) {
 	r.mu.Lock()
 	open := r.open
@@ -164,7 +164,26 @@ func (r *run) drop(why string) {
 	for _, q := range open {
 		r.lane.refuse(q.id, why)
 	}
-	r.lane.release(r)
+	r.lane.settle(r)
+}
+
+// settleTime is how long a lane waits for the server to show that it has read a
+// cancellation.
+const settleTime = 2 * time.Second
+
+// settle gives a lane back once the server has read that its call is cancelled:
+// what it asked before must not be put to the client as the next call's.
+func (l *lane) settle(r *run) {
+	l.g.mu.Lock()
+	alone := l.busy == r
+	l.g.mu.Unlock()
+	if !alone {
+		l.release(r)
+		return
+	}
+	release := sync.OnceFunc(func() { l.release(r) })
+	limit := time.AfterFunc(settleTime, release)
+	l.request("ping", []byte("{}"), func([]byte) { limit.Stop(); release() })
 }
 
 // message takes what the server sends while it executes.
@@ -175,6 +194,10 @@ func (r *run) message(m *jsonrpc.Message) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if m.Is("notifications/cancelled") { // the server gave a question up
+		r.open = slices.DeleteFunc(r.open, func(q question) bool { return bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
+		return
+	}
 	if r.asked == nil || r.ended {
 		return
 	}
@@ -188,8 +211,6 @@ func (r *run) message(m *jsonrpc.Message) {
 		if r.asked.level != "" && level >= slices.Index(levels, r.asked.level) {
 			r.asked.note(m.Append(nil))
 		}
-	case "notifications/cancelled": // the server gave a question up
-		r.open = slices.DeleteFunc(r.open, func(q question) bool { return bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
 	}
 }
 
@@ -202,10 +223,12 @@ func (r *run) question(m *jsonrpc.Message) {
 		return
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.ended {
+		r.mu.Unlock()
+		r.lane.refuse(id, "the call that it belongs to is over")
 		return
 	}
+	defer r.mu.Unlock()
 	r.count++
 	params := bytes.Clone(m.Raw(jsonrpc.Params))
 	if method == "elicitation/create" { // the retry tells the outcome, in this era

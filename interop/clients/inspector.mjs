@@ -17,7 +17,7 @@ const where = transport === 'stdio' ? ['--', ...target] : ['--transport', transp
 
 // run makes one request and returns its result.
 async function run(method, ...options) {
-  const args = [program, '--cli', '--format', 'json', '--method', method, ...options, ...era, ...where];
+  const args = [program, '--cli', '--format', 'json', '--connect-timeout', '24000', '--method', method, ...options, ...era, ...where];
   try {
     const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: stepLimit, maxBuffer: 1 << 24 });
     const answer = JSON.parse(stdout);

@@ -188,14 +188,14 @@ func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire
 	if err != nil {
 		return malformed(m, err)
 	}
+	if refusal := s.admit(m); refusal != nil {
+		return refusal
+	}
 	if s.stateless(sess, r, m) {
 		return nil
 	}
 	if m.Kind() == jsonrpc.Request && m.Is("initialize") {
 		return s.initialize(sess, r, m)
-	}
-	if refusal := s.admit(m); refusal != nil {
-		return refusal
 	}
 	sess.Take(sess.General(), m)
 	return nil
@@ -264,11 +264,11 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 		if err != nil {
 			return malformed(m, err)
 		}
-		if s.stateless(sess, r, m) {
-			continue
-		}
 		if refusal := s.admit(m); refusal != nil {
 			return refusal
+		}
+		if s.stateless(sess, r, m) {
+			continue
 		}
 		messages = append(messages, m)
 	}
@@ -289,9 +289,6 @@ func (s *Server) admit(m *jsonrpc.Message) *wire.Refusal {
 // initialize finds a server: the one that this client's earlier try began to
 // start, else another.
 func (s *Server) initialize(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
-	if refusal := s.admit(m); refusal != nil {
-		return refusal
-	}
 	if !sess.Begin() {
 		return malformed(m, errors.New("this session is initialized already"))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -35,27 +36,59 @@ func (s *Server) check(r *http.Request, m *jsonrpc.Message) *wire.Refusal {
 	if refusal := mirrored(r, "Mcp-Method", method, false); refusal != nil {
 		return refusal
 	}
+	name, refusal := named(r, m, method)
+	if refusal == nil && method == "tools/call" {
+		refusal = s.checkParams(r, m, name)
+	}
+	return refusal
+}
+
+// named compares Mcp-Name with what the body names, and returns that. A body
+// that names nothing is left to the server, as long as the header does not
+// claim otherwise.
+func named(r *http.Request, m *jsonrpc.Message, method string) (string, *wire.Refusal) {
 	var name []byte
 	switch {
 	case method == "tools/call" || method == "prompts/get":
 		name = m.Text(jsonrpc.Name)
 	case method == "resources/read":
 		name = m.Text(jsonrpc.URI)
-	case strings.HasPrefix(method, "tasks/"):
+	case method == "tasks/get" || method == "tasks/update" || method == "tasks/cancel": // of the extension
+		raw, twice := member(m.Raw(jsonrpc.Params), "taskId")
 		var id string
-		if json.Unmarshal(jsonrpc.Get(m.Raw(jsonrpc.Params), "taskId"), &id) == nil {
+		if twice {
+			return "", mismatch("the body has taskId twice")
+		}
+		if json.Unmarshal(raw, &id) == nil && raw[0] == '"' {
 			name = []byte(id)
 		}
+	default:
+		return "", nil
 	}
-	if name != nil {
-		if refusal := mirrored(r, "Mcp-Name", string(name), true); refusal != nil {
-			return refusal
+	if name == nil && len(r.Header.Values(headerName)) == 0 {
+		return "", nil
+	}
+	if name == nil {
+		return "", mismatch("%s is there, the body names nothing", headerName)
+	}
+	return string(name), mirrored(r, headerName, string(name), true)
+}
+
+const headerName = "Mcp-Name"
+
+// member returns the member of an object with the key, nil if there is none,
+// and whether it stands more than once: then receivers disagree about which one
+// counts.
+func member(object []byte, key string) (value []byte, twice bool) {
+	for _, m := range jsonrpc.Members(object) {
+		if m.Key == key {
+			if value != nil {
+				return value, true
+			}
+			value = m.Value
 		}
 	}
-	if method == "tools/call" {
-		return s.checkParams(r, m, string(name))
-	}
-	return nil
+	return value, false
 }
 
 // mirrored checks that a header is there once and says what the body does.
@@ -119,11 +152,15 @@ func compare(r *http.Request, params []mirroredParam, m *jsonrpc.Message) *wire.
 	if len(params) == 0 {
 		return nil
 	}
-	arguments := jsonrpc.Get(m.Raw(jsonrpc.Params), "arguments")
 	for _, p := range params {
-		value := arguments
+		value, twice := member(m.Raw(jsonrpc.Params), "arguments")
 		for _, key := range p.path {
-			value = jsonrpc.Get(value, key)
+			var again bool
+			value, again = member(value, key)
+			twice = twice || again
+		}
+		if twice {
+			return mismatch("the body has %s twice", strings.Join(p.path, "."))
 		}
 		name := paramPrefix + p.header
 		values := r.Header.Values(name)
@@ -151,16 +188,17 @@ func equal(header string, value []byte) bool {
 	if json.Unmarshal(value, &text) == nil {
 		return header == text
 	}
-	if len(header) > 64 || len(value) > 64 || strings.ContainsAny(header+string(value), "eE_xX/") {
+	if !decimal.MatchString(header) || !decimal.Match(value) {
 		return header == string(value)
 	}
 	a, ok1 := new(big.Rat).SetString(header)
 	b, ok2 := new(big.Rat).SetString(string(value))
-	if ok1 && ok2 {
-		return a.Cmp(b) == 0
-	}
-	return header == string(value)
+	return ok1 && ok2 && a.Cmp(b) == 0
 }
+
+// decimal is how integers are written, and what comes of them where all numbers
+// have a fraction.
+var decimal = regexp.MustCompile(`^-?[0-9]{1,32}(\.[0-9]{1,32})?$`)
 
 // mirroredParam is one argument that a tool's schema mirrors into a header.
 type mirroredParam struct {
@@ -200,9 +238,11 @@ func (c *schemas) of(ctx context.Context, ask asker, tool string, again bool) []
 	defer cancel()
 	tools := map[string][]mirroredParam{}
 	cursor := []byte("{}")
+	failed := false
 	for range schemasPages {
 		page, err := ask(ctx, cursor)
 		if err != nil {
+			failed = true
 			break
 		}
 		collect(page, tools)
@@ -214,8 +254,11 @@ func (c *schemas) of(ctx context.Context, ask asker, tool string, again bool) []
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tools, c.fetched = tools, time.Now()
-	return tools[tool]
+	c.fetched = time.Now()
+	if !failed || c.tools == nil { // what was known is better than nothing
+		c.tools = tools
+	}
+	return c.tools[tool]
 }
 
 // collect notes what the tools of one page mirror.
@@ -234,6 +277,10 @@ func collect(page []byte, tools map[string][]mirroredParam) {
 	}
 }
 
+// fieldName is what a header may be called (RFC 9110 section 5.1). Of a tool
+// that wants another one clients keep away.
+var fieldName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
 // annotated finds the x-mcp-header annotations that are reachable by properties
 // alone (2026-07-28 basic/transports/streamable-http, "Schema Extension").
 func annotated(schema []byte, path []string, depth int) []mirroredParam {
@@ -244,7 +291,7 @@ func annotated(schema []byte, path []string, depth int) []mirroredParam {
 	for _, p := range jsonrpc.Members(jsonrpc.Get(schema, "properties")) {
 		at := append(append([]string(nil), path...), p.Key)
 		var header string
-		if json.Unmarshal(jsonrpc.Get(p.Value, "x-mcp-header"), &header) == nil && header != "" {
+		if json.Unmarshal(jsonrpc.Get(p.Value, "x-mcp-header"), &header) == nil && fieldName.MatchString(header) {
 			out = append(out, mirroredParam{header, at})
 		}
 		out = append(out, annotated(p.Value, at, depth+1)...)

@@ -68,13 +68,14 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 		return
 	}
 	json, events := wire.Accepts(r)
-	refusal := s.check(r, m)
+	var refusal *wire.Refusal
 	switch {
-	case refusal != nil:
 	case !json && !events:
 		refusal = &wire.Refusal{Status: http.StatusNotAcceptable, Code: jsonrpc.CodeInvalidRequest, Text: "Accept must contain application/json and text/event-stream"}
 	case s.o.Draining():
 		refusal = &wire.Refusal{Status: http.StatusServiceUnavailable, Code: jsonrpc.CodeInternal, Retry: 1, Text: "the gateway is shutting down"}
+	default:
+		refusal = s.check(r, m)
 	}
 	if refusal != nil {
 		refusal.ID = m.LegalID()

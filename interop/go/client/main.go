@@ -27,7 +27,7 @@ func main() {
 	connect := func(ctx context.Context, a *plan.Answerer, notes *plan.Notes) (*plan.Connected, error) {
 		return connect(ctx, r.Version, a, notes)
 	}
-	if err := r.Drive(context.Background(), p, connect, func(string) []string { return nil }); err != nil {
+	if err := r.Drive(context.Background(), p, connect); err != nil {
 		r.Error = err.Error()
 	}
 	os.Exit(r.Print())

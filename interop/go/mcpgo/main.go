@@ -24,20 +24,6 @@ type peer struct {
 // also of a server that is only started for it.
 const coldStart = 30 * time.Second
 
-// cannot names the checks that this client cannot make. Where the server's
-// questions are requests, it sends no cancellation over HTTP, and its HTTP+SSE
-// transport takes no requests from the server.
-func cannot(transport, negotiated string) []string {
-	switch {
-	case transport == "sse" && negotiated < "2026-07-28":
-		return []string{"cancel", "elicitation"}
-	case transport == "sse", transport == "http" && negotiated < "2026-07-28":
-		return []string{"cancel"}
-	default:
-		return nil
-	}
-}
-
 func main() {
 	p, err := plan.Load()
 	if err != nil || len(os.Args) < 3 {
@@ -48,8 +34,11 @@ func main() {
 	connect := func(ctx context.Context, a *plan.Answerer, notes *plan.Notes) (*plan.Connected, error) {
 		return connect(ctx, r.Version, a, notes)
 	}
-	limits := func(negotiated string) []string { return cannot(r.Transport, negotiated) }
-	if err := r.Drive(context.Background(), p, connect, limits); err != nil {
+	var cannot []string
+	if r.Transport == "sse" { // over HTTP it ends a stream to cancel, and here is none of the call's own
+		cannot = append(cannot, "cancel")
+	}
+	if err := r.Drive(context.Background(), p, connect, cannot...); err != nil {
 		r.Error = err.Error()
 	}
 	os.Exit(r.Print())

@@ -115,10 +115,10 @@ type Connected struct {
 }
 
 // Drive connects as many clients as the plan wants, each with its own
-// Answerer, and makes the checks. cannot names those that a client of the
-// negotiated version cannot make.
+// Answerer, and makes the checks, but not those that the kind of client cannot
+// make.
 func (r *Report) Drive(ctx context.Context, p *Plan, connect func(context.Context, *Answerer, *Notes) (*Connected, error),
-	cannot func(negotiated string) []string) error {
+	cannot ...string) error {
 	notes := &Notes{}
 	answers := []map[string]any{p.Elicit.Answer}
 	var all *gathering
@@ -137,7 +137,7 @@ func (r *Report) Drive(ctx context.Context, p *Plan, connect func(context.Contex
 	}
 	r.Negotiated, r.Server = clients[0].Negotiated, clients[0].Server
 	if p.Questions == nil {
-		r.Run(ctx, p, clients[0].Peer, notes, cannot(r.Negotiated)...)
+		r.Run(ctx, p, clients[0].Peer, notes, cannot...)
 		return nil
 	}
 	for _, q := range p.Questions.Asking {
@@ -149,7 +149,7 @@ func (r *Report) Drive(ctx context.Context, p *Plan, connect func(context.Contex
 	return nil
 }
 
-// ask makes one call with each client at once, and has the server count.
+// ask makes one call with each client at once.
 func ask(ctx context.Context, p *Questions, q Asking, clients []*Connected) error {
 	errs := make([]error, len(clients))
 	var wg sync.WaitGroup
@@ -160,17 +160,27 @@ func ask(ctx context.Context, p *Questions, q Asking, clients []*Connected) erro
 			for field, answer := range p.Answers[i] {
 				want = strings.ReplaceAll(want, "{"+field+"}", fmt.Sprint(answer))
 			}
-			text, err := c.Peer.Call(ctx, Tool{Name: q.Tool, Arguments: tag}, "")
-			if err != nil || !strings.Contains(text, want) {
-				errs[i] = fmt.Errorf("client %d: got %.120q, %v, want %q in it", i, text, err, want)
-				return
-			}
-			text, err = c.Peer.Call(ctx, Tool{Name: p.Counter.Name, Arguments: tag}, "")
-			if err != nil || text != p.Counter.Expect {
-				errs[i] = fmt.Errorf("client %d: the server counts %.60q executions, %v", i, text, err)
+			if err := c.asked(ctx, p, Tool{Name: q.Tool, Arguments: tag, Expect: want}); err != nil {
+				errs[i] = fmt.Errorf("client %d: %w", i, err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// asked makes a call in which the tool asks, and has the server count its executions.
+func (c *Connected) asked(ctx context.Context, p *Questions, t Tool) error {
+	text, err := c.Peer.Call(ctx, t, "")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(text, t.Expect) {
+		return fmt.Errorf("got %.120q, want %q in it", text, t.Expect)
+	}
+	text, err = c.Peer.Call(ctx, Tool{Name: p.Counter.Name, Arguments: t.Arguments}, "")
+	if err == nil && text != p.Counter.Expect {
+		err = fmt.Errorf("the server counts %.60q executions", text)
+	}
+	return err
 }
