@@ -272,3 +272,16 @@ func TestThousandQuestions(t *testing.T) {
 		}
 	})
 }
+
+// TestRetryThatComesTooLate: it has found the execution, which is given up
+// before the retry can go on with it. It must not wait for ever.
+func TestRetryThatComesTooLate(t *testing.T) {
+	m, err := jsonrpc.Parse([]byte(ann.request("1", "tools/call", `"name":"x"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &reply{t: t}
+	r := &run{ended: true}
+	r.attach(&task{}, &asked{id: []byte("1"), message: m, emit: got.emit})
+	wantError(t, "the retry", got.answer(), "-32602", `"outcome":"not_executed"`)
+}
