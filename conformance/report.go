@@ -19,8 +19,10 @@ revisions.
 - modern-only: the same behind a filter that refuses ` + "`initialize`" + `
 - legacy Python: ` + "`conformance/fixtures/fastmcp_everything.py`" + ` on %s, a server that knows nothing of 2026-07-28
 
-The gateways before legacy-only and legacy Python have ` + "`--warm 3`" + `, since on a busy machine
-those take longer to start than the suite waits in some checks; all else is as it comes.
+The gateways before legacy-only and legacy Python have ` + "`--warm 3 --answer-grace 500ms`" + `: on a
+busy machine those servers take longer to start and to answer than the suite waits in some
+checks, and the status of an error can be chosen only until the stream begins. All else is as
+it comes.
 
 P: every check passed. w: a warning. F: a failure. e: nothing was checked.
 –: not part of that run. x: cannot be clean before that server, see below.
