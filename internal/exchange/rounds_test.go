@@ -285,3 +285,33 @@ func TestRetryThatComesTooLate(t *testing.T) {
 	r.attach(&task{}, &asked{id: []byte("1"), message: m, emit: got.emit})
 	wantError(t, "the retry", got.answer(), "-32602", `"outcome":"not_executed"`)
 }
+
+// TestProgressWhileAsked waits for the retry, whose stream is the next there is.
+func TestProgressWhileAsked(t *testing.T) {
+	on(t, troupe{Troupe: actors(map[string]func(*testkit.ToolCall){"busy": func(c *testkit.ToolCall) {
+		answer := c.AskLater("elicitation/create", form("who?"))
+		c.Progress(`"progress":1`)
+		if c.Pause(time.Second) { // the client is being asked
+			c.Progress(`"progress":2`)
+		}
+		c.Text("got " + <-answer)
+	}})}, func(t *testing.T, s *stage) {
+		w := asking("ada")
+		w.meta = `,"progressToken":"a"`
+		first := s.call(w, "1", "busy", `{}`, "")
+		q := s.questions(s.done(first))
+		time.Sleep(2 * time.Second)
+		w.meta = `,"progressToken":"b"`
+		next := s.call(w, "2", "busy", `{}`, q.all(`{"action":"accept"}`))
+		has(t, "the answer", s.done(next), "got", "accept")
+		note := func(token string, n int) string {
+			return fmt.Sprintf(`[{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":%d}}]`, token, n)
+		}
+		if got := fmt.Sprint(first.told()); got != note("a", 1) {
+			t.Errorf("first told %s", got)
+		}
+		if got := fmt.Sprint(next.told()); got != note("b", 2) {
+			t.Errorf("then told %s", got)
+		}
+	})
+}

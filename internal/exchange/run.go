@@ -29,9 +29,10 @@ type run struct {
 	open   []question // that the client has not answered
 	count  int        // questions so far
 	round  int
-	gather *time.Timer // until further questions are no longer waited for
-	expiry *time.Timer // while suspended
-	final  []byte      // the answer, while nobody waits
+	gather *time.Timer        // until further questions are no longer waited for
+	expiry *time.Timer        // while suspended
+	final  []byte             // the answer, while nobody waits
+	kept   []*jsonrpc.Message // notifications, likewise
 	ended  bool
 }
 
@@ -198,9 +199,24 @@ func (r *run) message(m *jsonrpc.Message) {
 		r.open = slices.DeleteFunc(r.open, func(q question) bool { return bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
 		return
 	}
-	if r.asked == nil || r.ended {
-		return
+	switch {
+	case r.ended:
+	case r.asked != nil:
+		r.noteLocked(m)
+	case len(r.kept) < maxKept && len(m.Bytes()) <= maxKeptBytes: // its client is being asked, and has no stream
+		r.kept = append(r.kept, m.Clone())
 	}
+}
+
+// How many notifications are kept for a client that is being asked, and how
+// long each may be, in bytes.
+const (
+	maxKept      = 256
+	maxKeptBytes = 4 << 10
+)
+
+// noteLocked passes on a notification that the waiting request wants.
+func (r *run) noteLocked(m *jsonrpc.Message) {
 	switch string(m.Text(jsonrpc.Method)) {
 	case "notifications/progress":
 		if r.asked.token != nil {
@@ -365,6 +381,10 @@ func (r *run) attach(t *task, a *asked) {
 		return
 	}
 	r.asked = a
+	for _, m := range r.kept {
+		r.noteLocked(m)
+	}
+	r.kept = nil
 	if r.expiry != nil {
 		r.expiry.Stop()
 		r.expiry = nil
