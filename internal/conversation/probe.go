@@ -132,14 +132,6 @@ func offers(list []byte, do func(era.Version) bool) bool {
 	return json.Unmarshal(list, &versions) == nil && slices.ContainsFunc(versions, do)
 }
 
-// Discovered returns what a stateless server answered server/discover with, as
-// raw JSON.
-func (c *Conversation) Discovered() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.told.result
-}
-
 // errNotStateless says that a server was found to speak the handshake era only.
 var errNotStateless = errors.New("conversation: the server speaks the handshake era only")
 

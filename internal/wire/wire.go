@@ -52,6 +52,19 @@ func (e *Refusal) Write(w http.ResponseWriter) {
 	_, _ = w.Write(jsonrpc.AppendError(nil, e.ID, e.Code, e.Text, nil))
 }
 
+// Malformed refuses a body that is no message. m is what could be read of it,
+// nil for nothing.
+func Malformed(m *jsonrpc.Message, err error) *Refusal {
+	r := &Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Text: err.Error()}
+	if errors.Is(err, jsonrpc.ErrSyntax) {
+		r.Code = jsonrpc.CodeParse
+	}
+	if m != nil {
+		r.ID = m.LegalID()
+	}
+	return r
+}
+
 var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 // Body is a request's body in a buffer that is used again.

@@ -186,7 +186,7 @@ func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire
 		return s.takeBatch(sess, r, body)
 	}
 	if err != nil {
-		return malformed(m, err)
+		return wire.Malformed(m, err)
 	}
 	if refusal := s.admit(m); refusal != nil {
 		return refusal
@@ -249,11 +249,11 @@ func (s *Server) inbox(sess *session.Session, r *http.Request, emit func(msg []b
 
 func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) *wire.Refusal {
 	if v := sess.Version(); !v.Batches() {
-		return malformed(nil, errors.New("a batch: only revision 2025-03-26 has batches, this session negotiated "+string(v)))
+		return wire.Malformed(nil, errors.New("a batch: only revision 2025-03-26 has batches, this session negotiated "+string(v)))
 	}
 	each, err := jsonrpc.Split(body)
 	if err != nil {
-		return malformed(nil, err)
+		return wire.Malformed(nil, err)
 	}
 	messages := make([]*jsonrpc.Message, 0, len(each))
 	for _, one := range each {
@@ -262,7 +262,7 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 			err = errors.New("initialize must not be part of a batch")
 		}
 		if err != nil {
-			return malformed(m, err)
+			return wire.Malformed(m, err)
 		}
 		if refusal := s.admit(m); refusal != nil {
 			return refusal
@@ -290,7 +290,7 @@ func (s *Server) admit(m *jsonrpc.Message) *wire.Refusal {
 // start, else another.
 func (s *Server) initialize(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
 	if !sess.Begin() {
-		return malformed(m, errors.New("this session is initialized already"))
+		return wire.Malformed(m, errors.New("this session is initialized already"))
 	}
 	key := wire.ClientKey(r, m)
 	sess.Opening(key)
@@ -307,15 +307,4 @@ func (s *Server) initialize(sess *session.Session, r *http.Request, m *jsonrpc.M
 	}
 	sess.Take(sess.General(), m)
 	return nil
-}
-
-func malformed(m *jsonrpc.Message, err error) *wire.Refusal {
-	r := &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Text: err.Error()}
-	if errors.Is(err, jsonrpc.ErrSyntax) {
-		r.Code = jsonrpc.CodeParse
-	}
-	if m != nil {
-		r.ID = m.LegalID()
-	}
-	return r
 }

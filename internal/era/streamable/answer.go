@@ -20,7 +20,7 @@ func (x *exchange) parse(body []byte) *wire.Refusal {
 		return x.parseBatch(body)
 	}
 	if err != nil {
-		return malformed(m, err)
+		return wire.Malformed(m, err)
 	}
 	x.add(m)
 	return nil
@@ -30,15 +30,15 @@ func (x *exchange) parseBatch(body []byte) *wire.Refusal {
 	x.batch = true
 	each, err := jsonrpc.Split(body)
 	if err != nil {
-		return malformed(nil, err)
+		return wire.Malformed(nil, err)
 	}
 	for _, one := range each {
 		m, err := jsonrpc.Parse(one)
 		if err != nil {
-			return malformed(m, err)
+			return wire.Malformed(m, err)
 		}
 		if m.Is("initialize") { // 2025-03-26 basic/lifecycle: never in a batch
-			return malformed(m, errors.New("initialize must not be part of a batch"))
+			return wire.Malformed(m, errors.New("initialize must not be part of a batch"))
 		}
 		x.add(m)
 	}
@@ -50,17 +50,6 @@ func (x *exchange) add(m *jsonrpc.Message) {
 	if m.Kind() == jsonrpc.Request {
 		x.requests++
 	}
-}
-
-func malformed(m *jsonrpc.Message, err error) *wire.Refusal {
-	r := &wire.Refusal{Status: http.StatusBadRequest, Code: jsonrpc.CodeInvalidRequest, Text: err.Error()}
-	if errors.Is(err, jsonrpc.ErrSyntax) {
-		r.Code = jsonrpc.CodeParse
-	}
-	if m != nil {
-		r.ID = m.LegalID()
-	}
-	return r
 }
 
 // answer answers a POST: with one JSON body if all answers come within the
