@@ -22,7 +22,7 @@ var (
 type Field uint8
 
 // The members that Parse finds. Those from Name to Token stand in params, the
-// last six in params._meta.
+// last seven in params._meta.
 const (
 	noField Field = iota
 	Version       // "jsonrpc"
@@ -44,7 +44,11 @@ const (
 	MetaCapabilities // params._meta["io.modelcontextprotocol/clientCapabilities"]
 	MetaLogLevel     // params._meta["io.modelcontextprotocol/logLevel"]
 	MetaSubscription // params._meta["io.modelcontextprotocol/subscriptionId"]
+	MetaKey          // params._meta["dev.holdfast/idempotencyKey"]
 	fields
+
+	inParamsFirst // the place before the first member of params, for an insertion
+	inMetaFirst   // likewise of params._meta
 )
 
 // place is where in a message a member stands.
@@ -111,6 +115,8 @@ func lookup(in place, key []byte) Field {
 			return MetaLogLevel
 		case "io.modelcontextprotocol/subscriptionId":
 			return MetaSubscription
+		case "dev.holdfast/idempotencyKey":
+			return MetaKey
 		}
 	}
 	return noField
@@ -268,6 +274,18 @@ func (m *Message) Raw(f Field) []byte {
 		return nil
 	}
 	return m.raw[s.lo:s.hi:s.hi]
+}
+
+// BesideMeta returns what stands in params before and after params._meta.
+func (m *Message) BesideMeta() (before, after []byte) {
+	p, meta := m.at[Params], m.at[Meta]
+	switch {
+	case p.hi <= 0:
+		return nil, nil
+	case meta.hi <= 0:
+		return m.raw[p.lo:p.hi:p.hi], nil
+	}
+	return m.raw[p.lo:meta.lo:meta.lo], m.raw[meta.hi:p.hi:p.hi]
 }
 
 // Text returns a member's value if it is a string, decoded; else nil.

@@ -17,20 +17,70 @@ func (m *Message) Append(dst []byte, edits ...Edit) []byte {
 	for range edits {
 		next := -1
 		for n, e := range edits {
-			at := m.at[e.Field]
-			if at.hi > 0 && at.lo >= from && (next < 0 || at.lo < m.at[edits[next].Field].lo) {
+			at := m.spot(e.Field)
+			if at.hi > 0 && at.lo >= from && (next < 0 || at.lo < m.spot(edits[next].Field).lo) {
 				next = n
 			}
 		}
 		if next < 0 {
 			break
 		}
-		at := m.at[edits[next].Field]
+		at := m.spot(edits[next].Field)
 		dst = m.copy(dst, m.raw[from:at.lo])
 		dst = append(dst, edits[next].With...)
 		from = at.hi
 	}
 	return m.copy(dst, m.raw[from:])
+}
+
+// spot returns where an edit goes.
+func (m *Message) spot(f Field) span {
+	switch f {
+	case inParamsFirst:
+		return first(m.at[Params])
+	case inMetaFirst:
+		return first(m.at[Meta])
+	}
+	return m.at[f]
+}
+
+// first is the place after the brace that opens an object.
+func first(object span) span {
+	if object.hi <= 0 {
+		return span{}
+	}
+	return span{object.lo + 1, object.lo + 1}
+}
+
+// Ask returns the edit that makes a request ask for progress under a token, raw
+// JSON, whatever it asked for itself. It reports false if params, or its _meta,
+// is no object.
+func (m *Message) Ask(token []byte) (Edit, bool) {
+	const key = `"progressToken":`
+	object := m.Raw(Params)
+	switch {
+	case m.Has(MetaToken):
+		return Edit{MetaToken, token}, true
+	case len(object) == 0 || object[0] != '{':
+		return Edit{}, false
+	case !m.Has(Meta):
+		with := make([]byte, 0, len(token)+len(key)+12)
+		with = append(append(append(append(with, `"_meta":{`...), key...), token...), '}')
+		return Edit{inParamsFirst, comma(with, object)}, true
+	case m.Raw(Meta)[0] != '{':
+		return Edit{}, false
+	}
+	with := append(append(make([]byte, 0, len(token)+len(key)+1), key...), token...)
+	return Edit{inMetaFirst, comma(with, m.Raw(Meta))}, true
+}
+
+// comma ends what is put before the first member of an object, if it has one.
+func comma(with, object []byte) []byte {
+	s := scanner{b: object}
+	if object[s.space(1)] == '}' {
+		return with
+	}
+	return append(with, ',')
 }
 
 // Len returns an upper bound of what Append will append.

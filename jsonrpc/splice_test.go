@@ -118,3 +118,35 @@ func TestAppendString(t *testing.T) {
 		t.Errorf("escaped what need not be: %s", got)
 	}
 }
+
+func TestAskForProgress(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{`{"name":"x"}`, `{"_meta":{"progressToken":7},"name":"x"}`},
+		{`{ }`, `{"_meta":{"progressToken":7} }`},
+		{`{"name":"x","_meta":{"a":[1]},"arguments":{"_meta":{}}}`, `{"name":"x","_meta":{"progressToken":7,"a":[1]},"arguments":{"_meta":{}}}`},
+		{`{"_meta":{},"name":"x"}`, `{"_meta":{"progressToken":7},"name":"x"}`},
+		{`{"_meta":{"progressToken":null},"name":"x"}`, `{"_meta":{"progressToken":7},"name":"x"}`},
+		{`{"_meta":{"progressToken":"mine"}}`, `{"_meta":{"progressToken":7}}`},
+		{`{"_meta":3}`, ""},
+		{`[1]`, ""},
+	} {
+		m, err := Parse([]byte(` {"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + c.in + `} `))
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit, ok := m.Ask([]byte("7"))
+		if ok != (c.want != "") {
+			t.Fatalf("%s: ok = %v", c.in, ok)
+		}
+		if !ok {
+			continue
+		}
+		got := string(m.Append(nil, edit, Edit{Field: ID, With: []byte("99")}))
+		if want := `{"jsonrpc":"2.0","id":99,"method":"tools/call","params":` + c.want + `}`; got != want {
+			t.Errorf("%s:\n got %s\nwant %s", c.in, got, want)
+		}
+		if _, err := Parse([]byte(got)); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}
