@@ -20,13 +20,14 @@ const module = "github.com/holdfast-mcp/holdfast"
 // above its own and nothing else of this module. A new package is a new entry
 // here, in the row where it belongs.
 var rows = [][]string{
-	{"jsonrpc", "eventlog", "internal/sse", "internal/httpstream", "internal/lineserver"},
-	{"internal/era", "internal/stdio", "internal/guard", "internal/wire", "internal/demo", "internal/testkit"},
-	{"internal/conversation"},
-	{"internal/session", "internal/exchange"},
+	{"jsonrpc", "eventlog", "internal/sse", "internal/httpstream", "internal/lineserver", "internal/observe", "internal/liveness"},
+	{"internal/era", "internal/stdio", "internal/guard", "internal/wire", "internal/demo", "internal/testkit", "internal/ledger", "internal/pathlimit", "internal/httpclient"},
+	{"internal/conversation", "internal/calls", "internal/route"},
+	{"internal/session", "internal/exchange", "internal/chaos"},
 	{"internal/era/httpsse", "internal/era/streamable", "internal/era/stateless", "internal/era/pipe"},
+	{"internal/remote"},
 	{"."},
-	{"internal/config"},
+	{"internal/config", "internal/showcase"},
 	{"internal/cli"},
 	{"cmd/holdfast"},
 }
@@ -40,10 +41,13 @@ var onlyIn = map[string][]string{
 	"github.com/goccy/go-yaml":     {"internal/config"},
 	"github.com/rs/cors":           {"internal/guard"},
 	"github.com/spf13/":            {"internal/cli"},
-	"github.com/rogpeppe/":         {}, // tests only
-	module + "/internal/testkit":   {}, // tests only
-	"encoding/json/v2":             {}, // still an experiment
-	"github.com/modelcontextproto": {}, // peers, in nested modules only
+	"github.com/shirou/gopsutil/":  {"internal/stdio"},
+	"golang.org/x/term":            {"internal/cli"},
+	"github.com/rogpeppe/":         {},                 // tests only
+	module + "/internal/testkit":   {"internal/chaos"}, // tests only
+	module + "/internal/chaos":     {},                 // tests only
+	"encoding/json/v2":             {},                 // still an experiment
+	"github.com/modelcontextproto": {},                 // peers, in nested modules only
 	"github.com/mark3labs/":        {},
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +70,18 @@ func helperMain(name string, args []string) int {
 	case "deaf": // ignores the end of stdin
 		fmt.Println(os.Getpid())
 		<-time.After(helperLife)
+		return 0
+	case "spin": // uses CPU
+		fmt.Println(os.Getpid())
+		for end := time.Now().Add(helperLife); time.Now().Before(end); {
+		}
+		return 0
+	case "beside": // PROGRAM: runs it as a child with the same streams
+		child := exec.Command(os.Args[0], helperMark, args[0])
+		child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
+		if err := child.Run(); err != nil {
+			return 1
+		}
 		return 0
 	default:
 		return helperSystem(name, args)

@@ -25,6 +25,9 @@ func (t *tree) kill()      { t.proc.Kill() }
 func (t *tree) gone() bool { return true }
 func (t *tree) release()   {}
 
+// processes lists the leader.
+func (t *tree) processes() ([]int, error) { return []int{t.proc.Pid}, nil }
+
 func exitSignal(*os.ProcessState) string { return "" }
 
 func envKey(key string) string { return key }
