@@ -66,6 +66,13 @@ type Server struct {
 	// StopTimeout is for the whole ladder of stdin closed, SIGTERM and SIGKILL.
 	// Default: that of Timers.
 	StopTimeout time.Duration
+	// Timers override the gateway's for this server: PingInterval, PingTimeout,
+	// PingMisses, RequestTimeout, RequestMax and OrphanGrace. Zero fields
+	// inherit; fields other than these six are ignored.
+	Timers Timers
+	// Tools say what holds for the calls of some tools; see Server.Tool. Tools
+	// without an entry have what the server has.
+	Tools []Tool
 }
 
 // Command describes a server that is a program. The name is looked up in PATH.
@@ -74,42 +81,6 @@ func Command(name string, args ...string) Server { return Server{Command: name, 
 // InProcess describes a server in this process; see Server.Serve.
 func InProcess(serve func(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error) Server {
 	return Server{Serve: serve}
-}
-
-// Timers are all of a gateway's time-outs. Zero means the default.
-type Timers struct {
-	Heartbeat      time.Duration // 15 s: a comment on each stream that was quiet for this long
-	AnswerGrace    time.Duration // 100 ms: an answer within it goes back as JSON, a later one as an event stream
-	SessionTimeout time.Duration // 30 min: a session without a call in flight or a read stream ends after this
-	ReconnectGrace time.Duration // 2 min: an HTTP+SSE session outlives its stream for this long
-	StartTimeout   time.Duration // 60 s: from a server's start to its answer to initialize
-	StopTimeout    time.Duration // 5 s: for stopping a server's process tree
-	WriteTimeout   time.Duration // 30 s: for each write of up to 64 KiB to a client
-	ReadTimeout    time.Duration // 60 s: for a request's body to arrive
-	Drain          time.Duration // 10 s: for calls in flight when the gateway stops
-	// QuestionTimeout, 10 min: how long a question of a handshake-era server to a
-	// stateless client waits for its answer.
-	QuestionTimeout time.Duration
-	// ProbeTimeout, 2 s: how long a server may be silent to server/discover
-	// before it is sent initialize, too.
-	ProbeTimeout time.Duration
-}
-
-func (t Timers) withDefaults() Timers {
-	return Timers{
-		Heartbeat:      cmp.Or(t.Heartbeat, 15*time.Second),
-		AnswerGrace:    cmp.Or(t.AnswerGrace, 100*time.Millisecond),
-		SessionTimeout: cmp.Or(t.SessionTimeout, 30*time.Minute),
-		ReconnectGrace: cmp.Or(t.ReconnectGrace, 2*time.Minute),
-		StartTimeout:   cmp.Or(t.StartTimeout, time.Minute),
-		StopTimeout:    cmp.Or(t.StopTimeout, 5*time.Second),
-		WriteTimeout:   cmp.Or(t.WriteTimeout, 30*time.Second),
-		ReadTimeout:    cmp.Or(t.ReadTimeout, time.Minute),
-		Drain:          cmp.Or(t.Drain, 10*time.Second),
-
-		QuestionTimeout: cmp.Or(t.QuestionTimeout, 10*time.Minute),
-		ProbeTimeout:    cmp.Or(t.ProbeTimeout, 2*time.Second),
-	}
 }
 
 // Options of a Gateway. Zero fields mean the default.
@@ -140,7 +111,7 @@ type Options struct {
 	MaxBody int
 	// MaxSessions bounds the sessions at once. Default: 10,000.
 	MaxSessions int
-	// Timers are the time-outs.
+	// Timers are the time-outs. Timers.Lint tells what contradicts what.
 	Timers Timers
 	// StateKey protects the requestState that stateless clients carry while a
 	// server waits for their answer. Default: a random one, with which a restart
@@ -176,6 +147,7 @@ func (o Options) withDefaults() Options {
 		s.Warm = max(0, cmp.Or(s.Warm, 1))
 		s.StartTimeout = cmp.Or(s.StartTimeout, o.Timers.StartTimeout)
 		s.StopTimeout = cmp.Or(s.StopTimeout, o.Timers.StopTimeout)
+		s.Timers = s.timers(o.Timers)
 		if s.Name == "" {
 			s.Name = baseName(s.Command)
 		}
@@ -223,10 +195,17 @@ func (o Options) check() error {
 			return bad("server %q: isolation %q must be session or shared", s.Name, s.Isolation)
 		case s.MaxChildren < 0:
 			return bad("server %q: max children %d must be positive", s.Name, s.MaxChildren)
+		case s.Timers.PingTimeout < 0 || s.Timers.PingMisses < 0 || s.Timers.ResultTTL < 0:
+			return bad("server %q: ping timeout, ping misses and result TTL must be positive", s.Name)
 		case len(o.Servers) > 1 && seen[s.Name]:
 			return bad("two servers are named %q", s.Name)
 		case len(o.Servers) > 1 && !validName(s.Name, o):
 			return bad("server name %q: use letters, digits, - _ . and none of the gateway's own paths", s.Name)
+		}
+		for _, t := range s.Tools {
+			if wrong := t.check(); wrong != "" {
+				return bad("server %q: tool %q: %s", s.Name, t.Name, wrong)
+			}
 		}
 		seen[s.Name] = true
 	}

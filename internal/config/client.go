@@ -50,7 +50,7 @@ func (r *reader) clientFile(f *File, root *node, serversKey string) {
 		r.failAt(servers, `expected at least one server, such as {"files": {"command": "npx", "args": ["-y", "some-server"]}}, found %s`, emptyOr(servers))
 		return
 	}
-	if r.tooMany(servers) {
+	if r.tooMany(servers, "servers") {
 		return
 	}
 	// Names that need no change come first, so that no other takes them.

@@ -14,8 +14,8 @@ import (
 // MaxSize is how many bytes a configuration file may have.
 const MaxSize = 1 << 20
 
-// None is the value of Drain, AnswerGrace, ReconnectGrace and Warm where the
-// file says 0. The zero value means that the file says nothing.
+// None is the value of what may be 0, such as Drain, Warm and RequestMax, where
+// the file says 0. The zero value means that the file says nothing.
 const None = -1
 
 // ErrInvalid is what every error about the content of a file wraps.
@@ -73,8 +73,16 @@ type File struct {
 	// WriteTimeout is how long one single write may take; the default is the
 	// gateway's.
 	WriteTimeout time.Duration
+	// ResultTTL is how long an answer that was not delivered is kept; default
+	// 10m.
+	ResultTTL time.Duration
+	// AdoptWindow is how long after the loss of its reader an ended call is
+	// handed to an equal one, None for not at all; default 2m.
+	AdoptWindow time.Duration
 	// Children holds the defaults of every server.
 	Children
+	// Clocks holds the defaults of every server.
+	Clocks
 	// Servers are the servers in the order of the file, at least one.
 	Servers []Server
 }
@@ -107,6 +115,39 @@ func (c Children) Or(defaults Children) Children {
 	}
 }
 
+// Clocks say how long a server and its calls may be silent.
+type Clocks struct {
+	// PingInterval is the silence after which a peer is sent a ping, None for no
+	// pings; default 30s.
+	PingInterval time.Duration
+	// PingTimeout is when a ping counts as missed; default 20s.
+	PingTimeout time.Duration
+	// PingMisses is how many in a row count as silence; default 2.
+	PingMisses int
+	// RequestTimeout ends a call without progress, None for never; default 15m.
+	RequestTimeout time.Duration
+	// RequestMax ends a call whatever it reports, None for never; default 1h.
+	RequestMax time.Duration
+	// OrphanGrace is how long a call goes on that nobody reads, None for not at
+	// all; default 2m.
+	OrphanGrace time.Duration
+}
+
+// Tool is what holds for the calls of one tool, or of those that a pattern
+// names. Unset fields are the server's.
+type Tool struct {
+	// Name is a tool's name, or a pattern in which * stands for any text.
+	Name string
+	// Pos is where the file names it.
+	Pos Pos
+	// Adopt is "auto", "key" or "never"; default auto.
+	Adopt string
+	// OnDisconnect is "cancel", "keep" or "linger"; default: the era's rule.
+	OnDisconnect string
+	// RequestTimeout, RequestMax and OrphanGrace are those of Clocks.
+	RequestTimeout, RequestMax, OrphanGrace time.Duration
+}
+
 // Server is one MCP server that speaks stdio.
 type Server struct {
 	// Name is unique in the file and may stand in a URL path as it is.
@@ -124,6 +165,10 @@ type Server struct {
 	Dir string
 	// Children overrides the defaults of the file; use Or to merge.
 	Children
+	// Clocks overrides the defaults of the file.
+	Clocks
+	// Tools are what the file says of some tools, in its order, each name once.
+	Tools []Tool
 }
 
 // Pos is a place in a file. Lines and columns count from 1; a column is a

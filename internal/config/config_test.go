@@ -66,7 +66,7 @@ func TestEncodings(t *testing.T) {
 // A hostile file costs bounded time and memory, and its errors fit a screen.
 func TestBounds(t *testing.T) {
 	var manyServers, manyKeys strings.Builder
-	for i := range maxServers + 1 {
+	for i := range maxEntries + 1 {
 		fmt.Fprintf(&manyServers, `"s%d": {"command": "x"},`, i)
 		fmt.Fprintf(&manyKeys, "k%d: 1\n", i)
 	}
@@ -83,6 +83,9 @@ func TestBounds(t *testing.T) {
 		{"many tokens", "a: [" + strings.Repeat("1,", 100_000), "x:1:30002: more than 30000 words and signs"},
 		{"many servers of ours", `{"servers": {` + manyServers.String() + "}}", "x:1:13: servers: more than 1000 servers"},
 		{"many servers of a client", `{"mcpServers": {` + manyServers.String() + "}}", "x:1:16: mcpServers: more than 1000 servers"},
+		{"many tools", `{"servers": {"a": {"command": "x", "tools": {` + manyServers.String() + "}}}}", "x:1:45: servers.a.tools: more than 1000 tools"},
+		{"the long name of a tool", "servers: {a: {command: x, tools: {" + strings.Repeat("x", 257) + ": {}}}}",
+			`x:1:35: servers.a.tools.` + strings.Repeat("x", 60) + `…: expected the name of a tool, or a pattern such as "charge_*", of at most 256 bytes`},
 		{"large variables", "servers: {a: {command: x, args: [\"" + strings.Repeat("${BIG}", 100) + "\"]}}", "x:1:34: servers.a.args[0]: the variables of this file hold more than 1 MiB in all"},
 		{"references that unfold", "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n", `x:1:4: "&" begins an anchor, which is not supported here: put the text in quotes if it is text`},
 	} {

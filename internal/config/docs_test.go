@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,17 +15,24 @@ func TestDocumentation(t *testing.T) {
 	}
 	doc := string(data)
 	_, server, ok := strings.Cut(doc, "### A server")
-	if !ok {
-		t.Fatal("no part about a server")
+	server, tool, both := strings.Cut(server, "### A tool")
+	if !ok || !both {
+		t.Fatal("no part about a server, or none about a tool")
 	}
 	for _, key := range append(fileKeys(), "command", "args", "env", "cwd") {
 		if !regexp.MustCompile("(?m)^\\|.*`" + key + "`.*\\|").MatchString(doc) {
 			t.Errorf("the key %s is in no table", key)
 		}
 	}
-	for _, f := range (&reader{}).childrenFields(&Children{}) {
+	r := &reader{}
+	for _, f := range slices.Concat(r.childrenFields(&Children{}), r.clocksFields(&Clocks{}), []field{{key: "tools"}}) {
 		if !strings.Contains(server, "\n| `"+f.key+"` |") {
 			t.Errorf("the key %s is not in the table of a server", f.key)
+		}
+	}
+	for _, f := range r.toolFields(&Tool{}) {
+		if !strings.Contains(tool, "\n| `"+f.key+"` |") {
+			t.Errorf("the key %s is not in the table of a tool", f.key)
 		}
 	}
 	examples := regexp.MustCompile("(?ms)^```(yaml|json)\n(.*?)^```$").FindAllStringSubmatch(doc, -1)

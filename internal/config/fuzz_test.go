@@ -91,6 +91,13 @@ func usable(t *testing.T, f *File) {
 				t.Errorf("a NUL character in %q", text)
 			}
 		}
+		tools := map[string]bool{}
+		for _, tool := range s.Tools {
+			if tool.Name == "" || len(tool.Name) > maxToolName || tools[tool.Name] || tool.Pos.Line < 1 {
+				t.Errorf("tool %+v", tool)
+			}
+			tools[tool.Name] = true
+		}
 	}
 	if err := f.Check(); err != nil {
 		t.Error(err)

@@ -72,9 +72,9 @@ func render(f *File, warnings []Warning, err error) string {
 func fields(b *strings.Builder, prefix string, v reflect.Value) {
 	for f, value := range v.Fields() {
 		switch {
-		case f.Name == "Servers":
+		case f.Name == "Servers" || f.Name == "Tools":
 			for i := range value.Len() {
-				fields(b, fmt.Sprintf("Servers[%d].", i), value.Index(i))
+				fields(b, fmt.Sprintf("%s%s[%d].", prefix, f.Name, i), value.Index(i))
 			}
 		case f.Anonymous:
 			fields(b, prefix, value)

@@ -51,8 +51,11 @@ func (r *reader) fileFields(f *File) []field {
 		{"probe_timeout", r.duration(&f.ProbeTimeout, false)},
 		{"state_key", func(n *node) { r.stateKey(f, n) }},
 		{"write_timeout", r.duration(&f.WriteTimeout, false)},
+		{"result_ttl", r.duration(&f.ResultTTL, false)},
+		{"adopt_window", r.duration(&f.AdoptWindow, true)},
 	}
 	fields = append(fields, r.childrenFields(&f.Children)...)
+	fields = append(fields, r.clocksFields(&f.Clocks)...)
 	return append(fields, field{"servers", func(n *node) { r.ownServers(f, n) }})
 }
 
@@ -80,7 +83,7 @@ func (r *reader) ownServers(f *File, servers *node) {
 		r.failAt(servers, "expected at least one server by its name, such as %s, found %s", leastFile, emptyOr(servers))
 		return
 	}
-	if r.tooMany(servers) {
+	if r.tooMany(servers, "servers") {
 		return
 	}
 	for _, p := range r.entries(servers) {
@@ -114,6 +117,8 @@ func (r *reader) ownServer(s *Server, key, n *node) {
 		{"env", func(n *node) { s.Env = r.env(n, r.ownText) }},
 		{"cwd", func(n *node) { s.Dir = r.ownWord(n, "a folder") }},
 	}, r.childrenFields(&s.Children)...)
+	fields = append(fields, r.clocksFields(&s.Clocks)...)
+	fields = append(fields, field{"tools", func(n *node) { s.Tools = r.tools(n) }})
 	r.object(n, fields, func(key string) string {
 		switch {
 		case key == "url":

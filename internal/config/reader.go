@@ -10,7 +10,8 @@ import (
 // maxReported bounds the errors and the warnings of one file, each.
 const maxReported = 50
 
-const maxServers = 1000
+// maxEntries bounds the servers of a file, and the tools of a server.
+const maxEntries = 1000
 
 // reader collects what is wrong with one file while it is read.
 type reader struct {
@@ -221,9 +222,9 @@ func (r *reader) warnOfLine(command, args *node) {
 }
 
 // tooMany bounds what is compared with one another.
-func (r *reader) tooMany(servers *node) bool {
-	if len(servers.pairs) > maxServers {
-		r.failAt(servers, "more than %d servers", maxServers)
+func (r *reader) tooMany(n *node, what string) bool {
+	if len(n.pairs) > maxEntries {
+		r.failAt(n, "more than %d %s", maxEntries, what)
 		return true
 	}
 	return false
