@@ -20,14 +20,12 @@ func raw(line string, f jsonrpc.Field) string {
 	return string(m.Raw(f))
 }
 
-// reporting is a tool whose reports of progress are its arguments' who.
+// reporting is a tool whose reports of progress are its arguments' who. They go
+// under the token that it was given, be that the gateway's own.
 func reporting() *farm {
 	return &farm{tools: map[string]func(*fakeCall){"report": func(c *fakeCall) {
 		for range 3 {
 			c.pause(100 * time.Millisecond)
-			if c.token == "" {
-				c.token = c.id // unasked, under what is a token of this conversation
-			}
 			c.progress(`"progress":1,"message":` + c.args)
 		}
 		c.k.line(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":424242,"progress":1,"message":"unknown"}}`)
@@ -36,7 +34,8 @@ func reporting() *farm {
 	}}}
 }
 
-// C12. Tokens of the gateway's own, and the timers of C11, wait for the ledger.
+// C12, and (iii) of C11: a call is reported to who asked for it, and one whose
+// client did not ask to the gateway alone.
 func TestC12ProgressTokens(t *testing.T) {
 	for _, isolation := range []holdfast.Isolation{holdfast.PerSession, holdfast.Shared} {
 		t.Run(string(isolation), func(t *testing.T) {
@@ -49,11 +48,11 @@ func TestC12ProgressTokens(t *testing.T) {
 				}
 				callers := map[string]caller{
 					"A": {b.streamable(v11), `1`}, "B": {b.streamable(v06), `1`}, "C": {b.legacy(v2024), `"1"`}, "D": {b.piped(v03), `1e0`},
-					"E": {b.streamable(v11), ""}, "F": {b.streamable(v11), `"\u0031"`},
+					"E": {b.streamable(v11), ""}, "F": {b.streamable(v11), `"\u0031"`}, "G": {b.legacy(v06), ""}, "H": {b.piped(v11), ""},
 				}
 				posts := map[string]*stream{}
 				for who, p := range callers {
-					if who == "A" {
+					if who == "A" || who == "E" {
 						p.c.listen("/mcp", "") // must not draw the reports away
 					}
 					meta := ""
@@ -83,30 +82,60 @@ func TestC12ProgressTokens(t *testing.T) {
 						}
 					}
 				}
-				wantDistinctTokens(t, f, isolation)
+				wantDistinctTokens(t, f, len(callers))
+				for who, p := range callers {
+					if p.token == "" {
+						wantParams(t, f.told(`"` + who + `"`)[0], `{"name":"report","arguments":"`+who+`"}`, "")
+					}
+				}
 			})
 		})
 	}
 }
 
-// wantDistinctTokens holds that no server was given a token twice, nor any that
-// the caller did not ask for.
-func wantDistinctTokens(t *testing.T, f *farm, isolation holdfast.Isolation) {
+// wantDistinctTokens holds that each of so many calls has a token, and that no
+// server was given one twice.
+func wantDistinctTokens(t *testing.T, f *farm, calls int) {
 	t.Helper()
-	n := 0
 	for _, k := range f.all() {
 		seen := map[string]bool{}
 		for _, line := range k.told("tools/call") {
 			token := raw(line, jsonrpc.MetaToken)
-			if seen[token] || token != "" && strings.Contains(line, `"E"`) {
-				t.Errorf("the %s server was given token %s: %s", isolation, token, line)
+			if seen[token] || token == "" {
+				t.Errorf("a server was given token %s: %s", token, line)
 			}
 			seen[token] = true
-			n++
+			calls--
 		}
 	}
-	if n != 6 {
-		t.Errorf("%d calls", n)
+	if calls != 0 {
+		t.Errorf("%d calls less than were made", calls)
+	}
+}
+
+// The same for the stateless era, whose calls may outlive their client's stream
+// by a key: then, too, the server is asked, and the client not told.
+func TestC12ProgressNobodyAskedForStateless(t *testing.T) {
+	for name, farmOf := range eras {
+		for binding, connect := range newcomers {
+			for _, key := range []string{"", `"dev.holdfast/idempotencyKey":"k"`} {
+				t.Run(fmt.Sprint(name, ", ", binding, " ", key), func(t *testing.T) {
+					f := farmOf()
+					f.tools = reporting().tools
+					virtually(t, setup{farm: f}, func(t *testing.T, b *bench) {
+						c := connect(b)
+						if got := c.askModern(modernCall("7", "report", `"E"`, key)); !strings.Contains(got, `"structuredContent":"E"`) {
+							t.Errorf("answered with %s", got)
+						}
+						<-time.After(time.Second)
+						if got := c.find("notifications/progress"); len(got) > 0 {
+							t.Errorf("the client received %s", got[0].raw)
+						}
+						wantDistinctTokens(t, f, 1)
+					})
+				})
+			}
+		}
 	}
 }
 

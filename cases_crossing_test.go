@@ -131,6 +131,26 @@ func crossed(t *testing.T, b *bench, f *farm, c *client) {
 	}
 }
 
+// C68 (iii): the methods of HTTP that a revision does without are refused by
+// what they name it as, and leave the session of the other era alone.
+func TestC68MethodsOfTheOtherEra(t *testing.T) {
+	virtually(t, setup{farm: &farm{}}, func(t *testing.T, b *bench) {
+		c := b.streamable(v11)
+		for _, version := range []string{v2026, "2027-01-01"} {
+			for _, method := range []string{http.MethodGet, http.MethodDelete} {
+				for who, from := range map[string]*client{"without a session": b.client(), "in a session": c} {
+					s := from.do(method, "/mcp", "", "MCP-Protocol-Version", version)
+					wantRefused(t, method+" "+who, s, http.StatusMethodNotAllowed, "-32600")
+					if got := s.header.Get("Allow"); got != "POST" || !strings.Contains(s.bytes(), version) {
+						t.Errorf("%s %s: Allow is %q, answered %s", method, who, got, s.bytes())
+					}
+				}
+			}
+		}
+		c.ask(toolCall("1", "echo", `{}`, "")) // it lives
+	})
+}
+
 // C68 (ii), C70: its questions come as requests, and its state goes back byte
 // for byte.
 func TestC68QuestionsOfAStatelessServer(t *testing.T) {

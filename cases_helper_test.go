@@ -17,12 +17,16 @@ import (
 	"github.com/holdfast-mcp/holdfast"
 	"github.com/holdfast-mcp/holdfast/internal/cli"
 	"github.com/holdfast-mcp/holdfast/internal/testkit"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
-// TestMain makes the test binary three programs: the tests, the scripted MCP
-// server of testkit, and holdfast itself.
+// TestMain makes the test binary four programs: the tests, the scripted MCP
+// server of testkit, the one of TestChaosChildren, and holdfast itself.
 func TestMain(m *testing.M) {
 	testkit.Main()
+	if len(os.Args) == 3 && os.Args[1] == "chaos" {
+		os.Exit(chaosChild(os.Args[2]))
+	}
 	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "companion") {
 		os.Exit(cli.Main(os.Args))
 	}
@@ -101,7 +105,7 @@ func newBench(t *testing.T, s setup) *bench {
 		s.farm.reset()
 		in := holdfast.InProcess(s.farm.serve)
 		in.Name, in.Isolation, in.MaxChildren, in.Warm = "kid", o.Server.Isolation, o.Server.MaxChildren, o.Server.Warm
-		in.StartTimeout = o.Server.StartTimeout
+		in.StartTimeout, in.Tools = o.Server.StartTimeout, o.Server.Tools
 		o.Server = in
 	}
 	if o.Logger == nil {
@@ -309,3 +313,29 @@ func hello(id, version, capabilities string) string {
 }
 
 const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+
+// asSent takes out of a request that a server was told what the gateway has put
+// into each tools/call of a client that asks for no progress: a token of its
+// own, before all else in params or, where there is one, in their _meta. Every
+// other byte stays. A call without it fails the test.
+func asSent(t *testing.T, line string) string {
+	t.Helper()
+	m, err := jsonrpc.Parse([]byte(line))
+	if err != nil {
+		t.Fatalf("the server was told %q: %v", line, err)
+	}
+	if !m.Is("tools/call") {
+		return line
+	}
+	token := `"progressToken":` + string(m.Raw(jsonrpc.MetaToken))
+	for _, added := range []struct{ whole, object string }{
+		{`{"_meta":{` + token + `}`, string(m.Raw(jsonrpc.Params))},
+		{`{` + token, string(m.Raw(jsonrpc.Meta))},
+	} {
+		if rest, ok := strings.CutPrefix(added.object, added.whole); ok && (rest[0] == ',' || rest == "}") {
+			return strings.Replace(line, added.object, "{"+strings.TrimPrefix(rest, ","), 1)
+		}
+	}
+	t.Errorf("the server was not asked for progress: %s", line)
+	return line
+}

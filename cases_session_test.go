@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mcp/holdfast"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
 // Cases of kind g: a session ends when it should, and says so in the way that
@@ -105,47 +106,47 @@ func TestC39SessionHeaderAndUnknownMethod(t *testing.T) {
 	})
 }
 
+// C42. A call in flight holds its session, whether anybody reads it or not; how
+// long it runs on without a reader is for its tool to say.
 func TestC42SessionsAreReapedUnlessBusy(t *testing.T) {
 	const many, limit = 300, time.Minute // 1,000 real ones are a matter of load
-	f := &farm{}
+	f := &farm{tools: map[string]func(*fakeCall){"kept": standard["sleep"]}}
 	o := holdfast.Options{
-		Server: holdfast.Server{MaxChildren: many + 10, Warm: -1},
-		Timers: holdfast.Timers{SessionTimeout: limit, ReconnectGrace: limit},
+		Server: holdfast.Server{MaxChildren: many + 10, Warm: -1, Tools: []holdfast.Tool{{Name: "kept", OnDisconnect: holdfast.DisconnectKeep}}},
+		Timers: holdfast.Timers{SessionTimeout: limit, ReconnectGrace: limit, OrphanGrace: 2*limit + limit/2},
 	}
 	virtually(t, setup{options: o, farm: f}, func(t *testing.T, b *bench) {
-		busy, alone, listening, old := b.streamable(v11), b.streamable(v11), b.streamable(v11), b.legacy(v2024)
+		busy, listening, old := b.streamable(v11), b.streamable(v11), b.legacy(v2024)
 		busy.send(toolCall("1", "sleep", `{"ms":600000}`, "")).open()
-		dropped := alone.send(toolCall("1", "sleep", `{"ms":600000}`, "")).open()
-		b.within(bound, "an event id", func() bool { return dropped.position() != "" })
-		dropped.cut()
-		dropped.done()
+		begin := time.Now()
+		alone, orphan := dropped(b, "sleep") // has server 3
+		keeping, kept := dropped(b, "kept")
 		get := listening.listen("/mcp", "")
 		before := runtime.NumGoroutine()
-		var left []*client
-		for i := range many {
-			c := b.client()
-			if i%2 == 0 {
-				c.listen("/sse", "")
-			}
-			c.handshake(v06, "{}")
-			c.close() // without DELETE
-			left = append(left, c)
-		}
-		if n := f.alive(); n != many+4 {
-			t.Errorf("%d servers run, want %d", n, many+4)
+		left := leave(b, many)
+		if n := f.alive(); n != many+5 {
+			t.Errorf("%d servers run, want %d", n, many+5)
 		}
 		<-time.After(2 * limit)
-		if n := f.alive(); n != 4 {
-			t.Errorf("%d servers run, want the four that are in use", n)
+		if n := f.alive(); n != 5 || len(f.told("notifications/cancelled")) > 0 {
+			t.Errorf("%d servers run, want the five that are in use, told %q", n, f.told("notifications/cancelled"))
 		}
 		if n := runtime.NumGoroutine(); n > before+5 {
 			t.Errorf("%d goroutines, %d before", n, before)
 		}
 		wantForgotten(t, b.client(), left[:10])
-		<-time.After(10*limit - 2*limit + limit/2) // its result may still be fetched for the idle time
-		alone.listen("/mcp", dropped.position())
-		if got := alone.answer("1"); !strings.Contains(got, "slept") {
-			t.Errorf("the call that nobody read was answered with %s", got)
+
+		<-time.After(time.Until(begin.Add(3 * limit)))
+		wantOrphaned(t, b, alone, orphan)
+		<-time.After(2 * limit)
+		if n := f.alive(); n != 4 {
+			t.Errorf("%d servers run, want all but that of the cancelled call", n)
+		}
+
+		<-time.After(time.Until(begin.Add(10*limit + limit/2))) // a result may still be fetched for the idle time
+		keeping.listen("/mcp", kept.position())
+		if got := keeping.answer("1"); !strings.Contains(got, "slept") {
+			t.Errorf("the kept call that nobody read was answered with %s", got)
 		}
 		<-time.After(20 * limit)
 		if got := busy.answer("1"); !strings.Contains(got, "slept") {
@@ -157,7 +158,54 @@ func TestC42SessionsAreReapedUnlessBusy(t *testing.T) {
 			}
 		}
 		get.cut()
+		if got := f.told("notifications/cancelled"); len(got) != 1 {
+			t.Errorf("the servers were told %q", got)
+		}
 	})
+}
+
+// leave opens sessions, every other one of HTTP+SSE, and leaves them without DELETE.
+func leave(b *bench, many int) (left []*client) {
+	for i := range many {
+		c := b.client()
+		if i%2 == 0 {
+			c.listen("/sse", "")
+		}
+		c.handshake(v06, "{}")
+		c.close()
+		left = append(left, c)
+	}
+	return left
+}
+
+// dropped is a client whose call of 10 minutes has lost its connection.
+func dropped(b *bench, tool string) (*client, *stream) {
+	b.t.Helper()
+	c := b.streamable(v11)
+	s := c.send(toolCall("1", tool, `{"ms":600000}`, "")).open()
+	b.within(bound, "an event id", func() bool { return s.position() != "" })
+	s.cut()
+	s.done()
+	return c, s
+}
+
+// wantOrphaned holds that the call of such a client was cancelled, and that it
+// finds an answer that says so when it comes back.
+func wantOrphaned(t *testing.T, b *bench, c *client, s *stream) {
+	t.Helper()
+	its := b.farm.all()[3]
+	told := its.told("notifications/cancelled", "orphan grace")
+	if len(told) != 1 || raw(told[0], jsonrpc.RequestID) != raw(its.told("600000")[0], jsonrpc.ID) {
+		t.Errorf("after the orphan grace, the server was told %q", told)
+	}
+	again := c.listen("/mcp", s.position())
+	got := c.answer("1")
+	for _, want := range []string{`"error":{"code":-32800,`, "orphan-grace", `"outcome":"unknown"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the call that nobody read was answered with %s, want in it: %s", got, want)
+		}
+	}
+	again.done() // a POST's stream ends with its answer, whoever reads it
 }
 
 // wantForgotten holds that sessions answer as ones that never were. Every other

@@ -94,7 +94,7 @@ func TestC33PrettyPrintedMessagesAreOneLine(t *testing.T) {
 						3: strings.Replace(message, `"id": 1`, `"id":`+raw(lines[3], jsonrpc.ID), 1),
 						4: `{"jsonrpc":"2.0","method":"x"}`,
 					} {
-						if stripped(t, lines[i]) != stripped(t, want) || strings.ContainsAny(lines[i], "\r\n") {
+						if stripped(t, asSent(t, lines[i])) != stripped(t, want) || strings.ContainsAny(lines[i], "\r\n") {
 							t.Errorf("got  %q\nwant %q", lines[i], want)
 						}
 					}

@@ -203,13 +203,17 @@ func TestGraceOfALostStream(t *testing.T) {
 		file := t.TempDir() + "/counts"
 		l := memGate(t, holdfast.Options{
 			Server: scriptedServer(testkit.Options{CountFile: file}),
-			Timers: holdfast.Timers{ReconnectGrace: 2 * time.Minute},
+			Timers: holdfast.Timers{ReconnectGrace: 2 * time.Minute, RequestTimeout: -1, RequestMax: -1},
 		})
 		s := streamOf(t, l.URL("/sse"), "2024-11-05", l.Dial)
 		if err := s.Deliver(t.Context(), testkit.CallTool(`"x"`, "sleep", `{"ms":3600000,"key":"k"}`)); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _, _, _ = s.Message(t.Context()) }() // ends with the stream; nothing between has a buffer
+		go func() { // ends with the stream; nothing between has a buffer
+			for err := error(nil); err == nil; {
+				_, _, err = s.Message(t.Context()) // pings
+			}
+		}()
 		time.Sleep(time.Hour / 2)
 		s.Cut()
 		expect := func(what string, want testkit.Counts) {

@@ -1,30 +1,19 @@
 package holdfast
 
 import (
-	"cmp"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
-	"github.com/holdfast-mcp/holdfast/internal/conversation"
-	"github.com/holdfast-mcp/holdfast/internal/era/httpsse"
 	"github.com/holdfast-mcp/holdfast/internal/era/pipe"
-	"github.com/holdfast-mcp/holdfast/internal/era/stateless"
-	"github.com/holdfast-mcp/holdfast/internal/era/streamable"
 	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/guard"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
@@ -102,154 +91,10 @@ func New(o Options) (*Gateway, error) {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+		ConnContext:       wire.WithFate,
 	}
 	return g, nil
 }
-
-// newHost makes what serves one configured server.
-func (g *Gateway) newHost(s Server, budget *eventlog.Budget) *session.Host {
-	info, _ := json.Marshal(map[string]string{"name": "holdfast", "title": "Holdfast", "version": g.o.Version})
-	log := g.log.With("server", s.Name)
-	return &session.Host{
-		Name: s.Name,
-		Sessions: session.NewRegistry(session.RegistryOptions{
-			Limits:  session.Limits{Stream: eventlog.Limits{Events: 4096, Bytes: 4 << 20, Total: budget}},
-			Timeout: g.o.Timers.SessionTimeout,
-			Grace:   g.o.Timers.ReconnectGrace,
-			Max:     g.o.MaxSessions,
-			Log:     log,
-		}),
-		Pool: conversation.NewPool(conversation.PoolOptions{
-			Options: conversation.Options{
-				Dial:         g.dial(s),
-				Shared:       s.Isolation == Shared,
-				Name:         s.Name,
-				ClientInfo:   info,
-				StartTimeout: s.StartTimeout,
-				MaxMessage:   g.o.MaxBody,
-				Log:          g.log,
-			},
-			Max:  s.MaxChildren,
-			Warm: s.Warm,
-		}),
-	}
-}
-
-// dial returns how to start a server.
-func (g *Gateway) dial(s Server) conversation.Dial {
-	opts := stdio.ConnOptions{MaxMessage: g.o.MaxBody}
-	if s.Serve != nil {
-		return func(h stdio.Handler) (conversation.Link, error) { return g.serveInProcess(s, opts, h), nil }
-	}
-	cmd := stdio.Command{Path: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, Name: s.Name}
-	return func(h stdio.Handler) (conversation.Link, error) {
-		link, err := stdio.Launch(cmd, stdio.ProcessOptions{StopTimeout: s.StopTimeout, Logger: g.log, Companion: g.companion}, opts, h)
-		if err != nil {
-			return nil, err
-		}
-		return link, nil
-	}
-}
-
-// inProcess ends an in-process server.
-type inProcess struct {
-	cancel context.CancelFunc
-	ends   []io.Closer
-	done   chan struct{}
-}
-
-// Close implements io.Closer.
-func (p *inProcess) Close() error {
-	for _, c := range p.ends {
-		_ = c.Close()
-	}
-	p.cancel()
-	<-p.done
-	return nil
-}
-
-func (g *Gateway) serveInProcess(s Server, opts stdio.ConnOptions, h stdio.Handler) *stdio.Link {
-	in, toServer := io.Pipe()
-	fromServer, out := io.Pipe()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &inProcess{cancel: cancel, ends: []io.Closer{toServer, fromServer, in}, done: make(chan struct{})}
-	go func() { // ends with the pipes, or with ctx
-		defer close(p.done)
-		err := s.Serve(ctx, in, out)
-		_ = out.CloseWithError(io.EOF)
-		_ = in.CloseWithError(io.ErrClosedPipe)
-		g.log.Debug("in-process server returned", "server", s.Name, "cause", err)
-	}()
-	return stdio.Connect(fromServer, toServer, p, opts, h)
-}
-
-// newExchange makes what serves the stateless requests to one server.
-func (g *Gateway) newExchange(s Server, h *session.Host) (*exchange.Host, error) {
-	key := sha256.Sum256([]byte(cmp.Or(g.o.StateKey, rand.Text())))
-	block, err := aes.NewCipher(key[:])
-	if err != nil {
-		return nil, err
-	}
-	seal, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, err
-	}
-	return exchange.New(exchange.Options{
-		Pool: h.Pool, Name: h.Name, Patience: g.o.Timers.ProbeTimeout, StartTimeout: s.StartTimeout,
-		QuestionTimeout: g.o.Timers.QuestionTimeout, Idle: g.o.Timers.SessionTimeout, MaxWaiting: maxWaiting, Seal: seal, Log: g.log,
-	}), nil
-}
-
-// maxWaiting bounds the stateless calls that wait for a server process.
-const maxWaiting = 4096
-
-// sweep ends conversations that no stateless client uses any more.
-func sweep(ctx context.Context, x *exchange.Host) {
-	t := time.NewTicker(10 * time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-t.C:
-			x.Sweep(now)
-		}
-	}
-}
-
-// route enters the paths of one server.
-func (g *Gateway) route(h *session.Host, x *exchange.Host, budget *eventlog.Budget, output *httpstream.Options) {
-	prefix := ""
-	if len(g.o.Servers) > 1 {
-		prefix = "/" + h.Name
-	}
-	limits := wire.Limits{MaxBody: g.o.MaxBody, ReadTimeout: g.o.Timers.ReadTimeout, WriteTimeout: g.o.Timers.WriteTimeout}
-	log := g.log.With("server", h.Name)
-	modern := stateless.New(stateless.Options{
-		Host: x, Limits: limits, Retained: eventlog.Limits{Events: 4096, Bytes: 4 << 20, Total: budget}, Stream: output,
-		Heartbeat: g.o.Timers.Heartbeat, AnswerGrace: g.o.Timers.AnswerGrace, Draining: g.draining.Load, Go: g.streams.run, Log: log,
-	})
-	mcp := streamable.New(streamable.Options{
-		Stateless: modern.Serve,
-		Host:      h, Limits: limits, Stream: output, Heartbeat: g.o.Timers.Heartbeat, AnswerGrace: g.o.Timers.AnswerGrace,
-		Retry: clientRetry, StartLimit: g.o.Timers.StartTimeout, Draining: g.draining.Load, Go: g.streams.run, Log: log,
-	})
-	sse := httpsse.New(httpsse.Options{
-		Stateless: x,
-		Host:      h, Limits: limits, Stream: output, Heartbeat: g.o.Timers.Heartbeat, Retry: clientRetry,
-		Endpoint: strings.TrimSuffix(g.o.PublicURL, "/") + prefix + messagePath(g.o.SSEPath),
-		Draining: g.draining.Load, Go: g.streams.run, Log: log,
-	})
-	for path, handler := range map[string]http.HandlerFunc{
-		g.o.Path: mcp.ServeHTTP, g.o.SSEPath: sse.Events, messagePath(g.o.SSEPath): sse.Message,
-	} {
-		g.routes[prefix+path] = handler
-		g.routes[prefix+strings.TrimSuffix(path, "/")+"/"] = handler // no redirect: it would lose a POST's body
-	}
-}
-
-// clientRetry is what clients are told to wait before they come back.
-const clientRetry = time.Second
 
 // Start starts the servers and the listener, and returns once sessions can be
 // opened. A server that cannot be started, or ends at once, is an error.
@@ -287,7 +132,7 @@ func (g *Gateway) Start(ctx context.Context) error {
 	}
 	if g.listener != nil {
 		g.work.Go(func() {
-			if err := g.http.Serve(g.listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := g.http.Serve(wire.Fateful(g.listener)); !errors.Is(err, http.ErrServerClosed) {
 				g.fail(fmt.Errorf("holdfast: serve: %w", err))
 			}
 		})

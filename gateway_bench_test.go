@@ -116,7 +116,7 @@ func benchmarkCall(b *testing.B, accept string, size int) {
 	message := head + strings.Repeat("lorem ipsum ", (size-len(head))/12) + `"}}}`
 	call := newPost(session, accept, message)
 	call.send(g, w)
-	if want := `"id":2,"result":{"name":"echo"`; w.status != 200 || !strings.Contains(w.body.String(), want) || w.body.Len() < len(message)-100 {
+	if want := `"name":"echo","arguments"`; w.status != 200 || !strings.Contains(w.body.String(), want) || w.body.Len() < len(message)-100 {
 		b.Fatalf("the call: %d %.200s", w.status, &w.body)
 	}
 	b.SetBytes(int64(len(message)))

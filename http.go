@@ -33,6 +33,7 @@ func (g *Gateway) Endpoints() []Endpoint {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	wire.FateOf(r.Context()).Heard()
 	if r.Body != nil && r.Body != http.NoBody {
 		// Where a request is refused before its body is read, net/http waits
 		// for what is left of it. Who reads it all lifts the deadline.

@@ -36,7 +36,9 @@ func (s silence) watch(t *testing.T, url func(path string) string, dial testkit.
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*s.tool+soon)
 	defer cancel()
-	call := testkit.CallTool(`"long"`, "sleep", fmt.Sprintf(`{"ms":%d}`, s.tool.Milliseconds()))
+	call := func(of string) []byte { // none waits to see whether it comes in the place of another one
+		return testkit.CallTool(`"long"`, "sleep", fmt.Sprintf(`{"ms":%d,"of":%q}`, s.tool.Milliseconds(), of))
+	}
 	var mu sync.Mutex // guards all
 	seen := func(kind string, st *testkit.Stream, begin time.Time, answered bool, err error) {
 		mu.Lock()
@@ -57,7 +59,7 @@ func (s silence) watch(t *testing.T, url func(path string) string, dial testkit.
 		})
 		watchers.Go(func() { // ends with its answer, or ctx
 			begin := time.Now()
-			post, err := client.Post(ctx, call)
+			post, err := client.Post(ctx, call(version))
 			if err != nil || post.Stream == nil {
 				t.Errorf("POST: %v", err)
 				return
@@ -73,7 +75,7 @@ func (s silence) watch(t *testing.T, url func(path string) string, dial testkit.
 	legacy := streamOf(t, url("/sse"), "2024-11-05", dial)
 	watchers.Go(func() { // ends with its answer, or ctx
 		begin := time.Now()
-		m, err := legacy.Call(ctx, `"long"`, call)
+		m, err := legacy.Call(ctx, `"long"`, call("/sse"))
 		seen("/sse", legacy.Stream, begin, m.Text() == "slept", err)
 	})
 	watchers.Wait()
@@ -103,7 +105,7 @@ func (s silence) judge(t *testing.T, all []streamSeen, slack time.Duration) {
 func TestMustShow4Silence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := silence{tool: 90 * time.Second, heartbeat: 1500 * time.Millisecond, cut: 2 * time.Second}
-		l := memGate(t, holdfast.Options{Server: scriptedServer(testkit.Options{}), Timers: holdfast.Timers{Heartbeat: s.heartbeat}})
+		l := memGate(t, holdfast.Options{Server: scriptedServer(testkit.Options{}), Timers: holdfast.Timers{Heartbeat: s.heartbeat, PingInterval: -1}})
 		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := l.Dial(ctx, network, address)
 			if err != nil {
@@ -111,7 +113,7 @@ func TestMustShow4Silence(t *testing.T) {
 			}
 			return &strict{Conn: conn, patience: s.cut}, nil
 		}
-		s.judge(t, s.watch(t, l.URL, dial), 0)
+		s.judge(t, s.watch(t, l.URL, dial), 50*time.Millisecond) // the calls are alike, and wait a moment for each other
 	})
 }
 
@@ -150,7 +152,7 @@ func (s *strict) Read(b []byte) (int, error) {
 func TestMustShow4SilenceOnSockets(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := silence{tool: 3 * time.Second, heartbeat: 200 * time.Millisecond, cut: 1500 * time.Millisecond}
-	base := gate(t, holdfast.Options{Server: scriptedChild(), Timers: holdfast.Timers{Heartbeat: s.heartbeat}})
+	base := gate(t, holdfast.Options{Server: scriptedChild(), Timers: holdfast.Timers{Heartbeat: s.heartbeat, PingInterval: -1}})
 	proxy, err := testkit.NewCutProxy(base[len("http://"):], testkit.CutOptions{Idle: s.cut, Reset: true})
 	if err != nil {
 		t.Fatal(err)

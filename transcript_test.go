@@ -54,7 +54,7 @@ func play(t *testing.T, steps []txtar.File) {
 	if len(steps) > 0 && steps[0].Name == "shared" {
 		in.Isolation, steps = holdfast.Shared, steps[1:]
 	}
-	g, err := holdfast.New(holdfast.Options{Server: in})
+	g, err := holdfast.New(holdfast.Options{Server: in, Timers: holdfast.Timers{PingInterval: -1, OrphanGrace: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

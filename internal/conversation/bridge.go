@@ -46,6 +46,17 @@ func refusesHandshake(m *jsonrpc.Message) bool { return m.Has(jsonrpc.Error) }
 // server/discover: it is up and running.
 const crossTime = 5 * time.Second
 
+// crossLimit is crossTime, but the whole start time-out for a server that has
+// named a revision which will do: there is nothing else to fall back to.
+func (c *Conversation) crossLimit(refusal *jsonrpc.Message) time.Duration {
+	fault := refusal.Raw(jsonrpc.Error)
+	if string(jsonrpc.Get(fault, "code")) == strconv.Itoa(era.CodeUnsupportedVersion) &&
+		offers(jsonrpc.Get(jsonrpc.Get(fault, "data"), "supported"), served) {
+		return c.opts.StartTimeout
+	}
+	return crossTime
+}
+
 // cross asks a server that refused the handshake for server/discover. ready is
 // called once, with the InitializeResult that this comes to, nil if the server
 // does not speak the stateless era either, or says nothing within the limit.
@@ -74,6 +85,7 @@ func (c *Conversation) cross(limit time.Duration, ready func(hello []byte)) {
 		c.mu.Lock()
 		c.stopTimerLocked()
 		c.bridge = &bridge{rounds: map[*Call]*round{}}
+		c.judgeLocked()
 		c.told.result, c.told.hello, c.told.initialized = introduction(m.Raw(jsonrpc.Result)), nil, nil
 		hello := c.told.result
 		c.state = open

@@ -136,6 +136,32 @@ func TestBridgeNoHandshakeAtAll(t *testing.T) {
 	}
 }
 
+// TestBridgeSlowToDiscover: a server that has refused initialize is given up
+// soon, unless it named a revision which is served: then it has all the time
+// that a start may take.
+func TestBridgeSlowToDiscover(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		for supported, waits := range map[string]bool{`["2025-11-25","2026-07-28"]`: true, `["2099-01-01"]`: false, `"2026-07-28"`: false} {
+			bubble(t, func(t *testing.T) {
+				s := begin(t, shared)
+				c := s.join("a")
+				call := c.call(clientHello, `7`, "2025-06-18", `{}`, "a")
+				srv := s.latest()
+				srv.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"no","data":{"supported":%s}}}`, srv.next().ID, supported)
+				asked := srv.next()
+				time.Sleep(crossTime + time.Second)
+				synctest.Wait()
+				srv.say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, asked.ID, modernServer)
+				synctest.Wait()
+				if got := c.answer(call); strings.Contains(got, `"serverInfo":{"name":"new"`) != waits {
+					t.Errorf("shared %v, %s: answered %s", shared, supported, got)
+				}
+				s.end()
+			})
+		}
+	}
+}
+
 // TestBridgeKnown: once the pool knows, no further server is sent initialize.
 func TestBridgeKnown(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/liveness"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
@@ -41,12 +43,19 @@ type Dial func(h stdio.Handler) (Link, error)
 
 // Call is one request of a client, from its acceptance to its one answer.
 type Call struct {
-	Peer  Peer
-	ID    []byte // the client's id, as spelled
+	Peer Peer
+	ID   []byte // the client's id, as spelled
+	// Cause is why the gateway itself ended the call, once it is answered; ""
+	// for an answer of the server.
+	Cause observe.Cause
 	Token []byte // the client's progress token, as spelled; nil: no progress wanted
 	Data  any    // the peer's own
 
 	method  string
+	name    string    // of the tool, the prompt
+	clocks  Clocks    // of a client's call
+	began   time.Time // of the first request for it
+	moved   time.Time // when its idle clock began
 	up      uint64
 	inner   func(m *jsonrpc.Message) // the gateway's own request; Peer is nil
 	sent    bool                     // it may have reached the server
@@ -71,11 +80,15 @@ type Peer interface {
 // Options of a conversation.
 type Options struct {
 	Dial         Dial
-	Shared       bool          // one conversation for many peers: the handshake is the gateway's own
-	Name         string        // the server's name, for logs and errors
-	ClientInfo   []byte        // the gateway's own clientInfo, raw JSON, for Shared
-	StartTimeout time.Duration // from the start of a server to its answer to initialize
-	MaxMessage   int           // bytes, named in errors about longer ones
+	Shared       bool                     // one conversation for many peers: the handshake is the gateway's own
+	Name         string                   // the server's name, for logs and errors
+	ClientInfo   []byte                   // the gateway's own clientInfo, raw JSON, for Shared
+	StartTimeout time.Duration            // from the start of a server to its answer to initialize
+	Clocks       func(tool string) Clocks // of each call; nil: none
+	Question     time.Duration            // how long a question holds the clocks of its call
+	Liveness     liveness.Settings        // how silent servers are judged; a negative interval: without pings
+	Observe      func(observe.Event)      // nil: nobody is told
+	MaxMessage   int                      // bytes, named in errors about longer ones
 	Log          *slog.Logger
 	// StatelessOnly tells that this server was found to take no handshake,
 	// OnStatelessOnly that it was just found out; nil: neither is known.
@@ -123,6 +136,7 @@ type Conversation struct {
 	ready     chan struct{} // closed when the handshake of a shared conversation is done, or it is over
 	isReady   bool
 	links     sync.WaitGroup // one for each link not stopped yet
+	watch     watch
 }
 
 // told is what a restarted server must be told again.
@@ -204,7 +218,9 @@ func (c *Conversation) Leave(p Peer, reason string) {
 // Call passes a request on. The answer comes through call.Peer.Answer, exactly
 // once, unless Call returns an error or the call is cancelled. m is not kept.
 func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
-	call.method = string(m.Text(jsonrpc.Method))
+	if call.method == "" {
+		call.Of(m)
+	}
 	if c.bridged() {
 		return c.bridgeCall(call, m)
 	}
@@ -228,7 +244,7 @@ func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 			return nil
 		}
 	}
-	edits := make([]jsonrpc.Edit, 0, 3)
+	edits := make([]jsonrpc.Edit, 0, 4)
 	if !c.opts.Shared {
 		edits = c.noteLocked(call, m, edits)
 	} else if call.method == "logging/setLevel" {
@@ -244,10 +260,16 @@ func (c *Conversation) sendCallLocked(call *Call, m *jsonrpc.Message, edits []js
 	var digits [20]byte
 	id := strconv.AppendUint(digits[:0], call.up, 10)
 	edits = append(edits, jsonrpc.Edit{Field: jsonrpc.ID, With: id})
-	if call.Token != nil {
+	switch {
+	case call.Token != nil && m.Has(jsonrpc.MetaToken): // a call that is held has one, whatever its client asked for
 		edits = append(edits, jsonrpc.Edit{Field: jsonrpc.MetaToken, With: id})
+	case call.Peer != nil && call.method == "tools/call": // its progress is evidence for the gateway, and goes no further
+		if edit, ok := m.Ask(id); ok {
+			edits = append(edits, edit)
+		}
 	}
 	c.calls[call.up] = call
+	c.watchLocked(call)
 	if err := c.sendLocked(call, m, edits...); err != nil {
 		delete(c.calls, call.up)
 		return err
@@ -301,6 +323,7 @@ func (c *Conversation) Notify(p Peer, m *jsonrpc.Message) error {
 		if c.told.initialized == nil {
 			c.told.initialized = m.Append(nil)
 		}
+		defer c.meetLocked()
 	case "notifications/roots/list_changed":
 		if c.opts.Shared { // no roots were declared
 			return nil
@@ -374,6 +397,45 @@ func (c *Conversation) overErrLocked() error {
 		return fmt.Errorf("%w: %w", ErrClosed, c.lastErr)
 	}
 	return ErrClosed
+}
+
+// Of says of which request the call is. Conversation.Call does so unless it was
+// done; do it before where others may ask for What meanwhile.
+func (c *Call) Of(m *jsonrpc.Message) {
+	c.method, c.name = methodOf(m), string(m.Text(jsonrpc.Name))
+}
+
+// methodOf returns a request's method, mostly without making a new text.
+func methodOf(m *jsonrpc.Message) string {
+	switch method := m.Text(jsonrpc.Method); string(method) {
+	case "tools/call":
+		return "tools/call"
+	case "resources/read":
+		return "resources/read"
+	default:
+		return string(method)
+	}
+}
+
+// Method returns the call's method.
+func (c *Call) Method() string { return c.method }
+
+// What names the call: its method, and the tool's name.
+func (c *Call) What() string {
+	if c.name == "" {
+		return c.method
+	}
+	return c.method + " " + c.name
+}
+
+// Sent reports whether the call may have reached the server.
+func (c *Call) Sent() bool { return c.sent }
+
+// Asks reports whether a question is open under an id that the gateway gave it.
+func (c *Conversation) Asks(id []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[string(id)] != nil
 }
 
 // Is reports whether the call is of the method.

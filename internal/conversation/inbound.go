@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -12,8 +13,9 @@ import (
 // question is a request of the server that a client is to answer.
 type question struct {
 	id    []byte // the server's, as spelled
-	gen   int    // the link that it came through
-	call  *Call  // the one that it belongs to, or nil
+	at    time.Time
+	gen   int   // the link that it came through
+	call  *Call // the one that it belongs to, or nil
 	peer  Peer
 	round *round // that it is part of, before a stateless server
 }
@@ -27,6 +29,9 @@ type inbound struct {
 // Line implements stdio.Handler.
 func (in inbound) Line(line []byte) {
 	m, err := jsonrpc.Parse(line)
+	if !errors.Is(err, jsonrpc.ErrBatch) {
+		in.c.heard(in.gen, m)
+	}
 	switch {
 	case errors.Is(err, jsonrpc.ErrBatch):
 		each, err := jsonrpc.Split(line)
@@ -100,7 +105,7 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 	if call.method == "initialize" && call.Peer != nil && refusesHandshake(m) {
 		c.mu.Unlock() // the call stays, until it is known what the server speaks
 		edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}
-		c.handshakeRefused(call, m.Append(nil, edit), crossTime)
+		c.handshakeRefused(call, m.Append(nil, edit), c.crossLimit(m))
 		return
 	}
 	delete(c.calls, id)
@@ -146,6 +151,9 @@ func (c *Conversation) takeProgress(gen int, m *jsonrpc.Message) {
 	}
 	c.mu.Lock()
 	call := c.calls[id]
+	if call != nil && gen == c.gen {
+		c.progressLocked(call)
+	}
 	if call == nil || gen != c.gen || call.Token == nil || call.Peer == nil {
 		c.mu.Unlock() // not one that anybody waits for
 		return
@@ -175,7 +183,7 @@ func (c *Conversation) takeRequest(gen int, m *jsonrpc.Message) {
 		c.mu.Unlock()
 		return
 	}
-	q := &question{id: append([]byte(nil), m.Raw(jsonrpc.ID)...), gen: gen, call: c.onlyCallLocked()}
+	q := &question{id: append([]byte(nil), m.Raw(jsonrpc.ID)...), at: time.Now(), gen: gen, call: c.onlyCallLocked()}
 	var refuse string
 	if q.peer, refuse = c.addresseeLocked(q.call, m); q.peer == nil {
 		c.refuseLocked(q.id, refuse)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
@@ -22,6 +23,7 @@ func (c *Conversation) dialLocked() error {
 		return err
 	}
 	c.link, c.state = link, fresh
+	c.judgeLocked()
 	c.links.Add(1)
 	return nil
 }
@@ -75,7 +77,7 @@ func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
 	c.mu.Unlock()
 	if first && refusesHandshake(m) {
 		refusal := bytes.Clone(m.Raw(jsonrpc.Error))
-		c.cross(crossTime, func(hello []byte) {
+		c.cross(c.crossLimit(m), func(hello []byte) {
 			if hello == nil {
 				c.finish(fmt.Errorf("%w: the server refused initialize: %s", ErrClosed, refusal))
 			}
@@ -110,6 +112,7 @@ func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
 func (c *Conversation) retellLocked() {
 	if c.told.initialized != nil {
 		_ = c.link.SendRaw(c.told.initialized)
+		c.meetLocked()
 	}
 	again := func(line []byte) {
 		if m, err := jsonrpc.Parse(line); err == nil {
@@ -244,7 +247,9 @@ func (c *Conversation) linkClosed(gen int, err error) {
 	c.mu.Unlock()
 	go c.release(link)
 
-	c.opts.Log.Error("the server ended", "server", c.opts.Name, "cause", err, "calls", len(calls),
+	cause := CauseOf(err)
+	who, sure := cause.Who()
+	c.opts.Log.Error("the server ended", "server", c.opts.Name, "cause", cause, "who", who, "sure", sure, "error", err, "calls", len(calls),
 		"stderr", stderrOf(err), "restart_in", wait, "restart", again)
 	c.fail(calls, asked, err)
 	if !again {
@@ -262,6 +267,7 @@ func (c *Conversation) release(link Link) {
 func (c *Conversation) fail(calls map[uint64]*Call, asked map[string]*question, err error) {
 	for _, call := range calls {
 		if call.Peer != nil {
+			call.Cause = CauseOf(err)
 			call.Peer.Answer(call, DeathAnswer(call.ID, c.opts.Name, err, call.sent))
 		}
 	}
@@ -269,6 +275,17 @@ func (c *Conversation) fail(calls map[uint64]*Call, asked map[string]*question, 
 		q.peer.Message(q.call, []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+
 			minted+`,"reason":"the server that asked has ended"}}`))
 	}
+}
+
+// CauseOf is the cause of what ended with its server.
+func CauseOf(err error) observe.Cause {
+	switch _, exited := errors.AsType[*stdio.ExitError](err); {
+	case errors.Is(err, errStuck):
+		return observe.ServerStuck
+	case exited:
+		return observe.ServerExited
+	}
+	return observe.ServerGone
 }
 
 func stderrOf(err error) string {
@@ -334,6 +351,7 @@ func (c *Conversation) finish(err error) {
 		return
 	}
 	c.state = over
+	c.watch.stop()
 	if c.lastErr == nil || !errors.Is(err, ErrClosed) {
 		c.lastErr = err
 	}

@@ -42,13 +42,28 @@ type Pool struct {
 	statelessOnly atomic.Bool   // it takes no handshake
 	finding       chan struct{} // closed when the probe that is under way is over
 	opening       chan struct{} // closed when the shared conversation that is being started is, or is not
+	changed       chan struct{} // closed and replaced when a server may be had that could not before
 	fatal         chan error
 	wg            sync.WaitGroup // refilling
 }
 
 // NewPool returns a pool without servers.
 func NewPool(opts PoolOptions) *Pool {
-	return &Pool{opts: opts, live: map[*Conversation]time.Time{}, ending: map[*Conversation]bool{}, fatal: make(chan error, 1)}
+	return &Pool{opts: opts, live: map[*Conversation]time.Time{}, ending: map[*Conversation]bool{},
+		changed: make(chan struct{}), fatal: make(chan error, 1)}
+}
+
+// Changed returns a channel that is closed the next time that a server may be
+// had which could not before: one has ended, or a spare one is there.
+func (p *Pool) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+func (p *Pool) changeLocked() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // settle is how long the first server is watched for an early end. A command
@@ -111,6 +126,7 @@ func (p *Pool) add() (*Conversation, error) {
 	} else {
 		p.spare = append(p.spare, c)
 	}
+	p.changeLocked()
 	return c, nil
 }
 
@@ -145,6 +161,7 @@ func (p *Pool) start(shared bool) (*Conversation, error) {
 	}
 	defer p.mu.Unlock()
 	if p.lastErr = err; err != nil {
+		p.changeLocked() // its place is free
 		return nil, err
 	}
 	c.mu.Lock()
@@ -153,6 +170,7 @@ func (p *Pool) start(shared bool) (*Conversation, error) {
 	c.mu.Unlock()
 	if ended { // before it was counted
 		p.lastErr = err
+		p.changeLocked()
 		return nil, err
 	}
 	p.live[c] = time.Now()
@@ -166,6 +184,7 @@ func (p *Pool) over(c *Conversation, err error) {
 	since, counted := p.live[c]
 	delete(p.live, c)
 	p.ending[c] = true
+	defer p.changeLocked()
 	go func() { // ends with the process; Close waits for the same
 		c.Wait()
 		p.mu.Lock()

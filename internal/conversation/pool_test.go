@@ -252,3 +252,41 @@ func TestSharedPoolStartsOne(t *testing.T) {
 		p.Close(ErrClosed)
 	})
 }
+
+// TestPoolTellsOfChanges that make a server to be had: an end, and a spare one.
+func TestPoolTellsOfChanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p, _ := pool(t, PoolOptions{Max: 1, Warm: 1})
+		bare, _ := pool(t, PoolOptions{Max: 1})
+		told := func(what string, want bool, do func()) {
+			t.Helper()
+			changed, other := p.Changed(), bare.Changed()
+			do()
+			synctest.Wait()
+			select {
+			case <-changed:
+				if !want {
+					t.Errorf("%s: told of a change", what)
+				}
+			case <-other:
+			default:
+				if want {
+					t.Errorf("%s: told of nothing", what)
+				}
+			}
+		}
+		var c *Conversation
+		told("a spare one is there", true, func() { start(t, p) })
+		told("it is taken", false, func() { c = take(t, p) })
+		told("nothing is left", false, func() {
+			if _, err := p.Take(); !errors.Is(err, ErrFull) {
+				t.Errorf("taken beyond the maximum: %v", err)
+			}
+		})
+		told("it has ended, and a spare one is there", true, func() { c.Close(ErrClosed) })
+		c = take(t, bare)
+		told("it has ended", true, func() { c.Close(ErrClosed) })
+		p.Close(ErrClosed)
+		bare.Close(ErrClosed)
+	})
+}

@@ -71,7 +71,7 @@ func (c *Conversation) probe(patience time.Duration) (verdict, error) {
 				return spent, nil
 			}
 			refused = true // it may only be slow to discover
-			limit.Reset(crossTime)
+			limit.Reset(c.crossLimit(m))
 		case <-c.ready: // it exited on the probe, as some servers do
 			return spent, nil
 		case <-silence.C:
@@ -102,6 +102,7 @@ func (c *Conversation) judge(m *jsonrpc.Message, asked bool) (verdict, error) {
 		unsupported && offers(offered, served):
 		c.mu.Lock()
 		c.stateless, c.state = true, open
+		c.judgeLocked()
 		if c.told.result = m.Raw(jsonrpc.Result); c.told.result == nil {
 			c.told.result = []byte("{}")
 		}
@@ -197,6 +198,7 @@ func (p *Pool) find(patience time.Duration) (*Conversation, error) {
 		p.mu.Lock()
 		if p.live[c] != (time.Time{}) && !p.opts.Shared {
 			p.spare = append(p.spare, c)
+			p.changeLocked()
 			c = nil
 		}
 		p.mu.Unlock()

@@ -1,9 +1,11 @@
 package exchange
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -40,6 +42,34 @@ func (h *Host) adopt(conv *conversation.Conversation) *direct {
 	return h.direct
 }
 
+// retire gives up the process that carries stateless requests, if no request
+// and no subscription has needed it since before. It reports whether it did.
+func (h *Host) retire(before time.Time, why string) bool {
+	h.mu.Lock()
+	d := h.direct
+	if d == nil || h.present.Load() > 0 || h.used.Load() > before.UnixNano() {
+		h.mu.Unlock()
+		return false
+	}
+	gone := make(chan struct{})
+	h.direct, h.retiring = nil, gone
+	h.mu.Unlock()
+	d.conv.Close(fmt.Errorf("%w: %s", conversation.ErrClosed, why))
+	close(gone)
+	return true
+}
+
+// retired waits until the pool knows that a process was given up: else it would
+// be handed out once more.
+func (h *Host) retired() {
+	h.mu.Lock()
+	gone := h.retiring
+	h.mu.Unlock()
+	if gone != nil {
+		<-gone
+	}
+}
+
 func (d *direct) serve(a *asked) func(reason string) {
 	call := &conversation.Call{Peer: d, ID: a.id, Token: a.token, Data: a}
 	listens := a.method == "subscriptions/listen"
@@ -50,6 +80,8 @@ func (d *direct) serve(a *asked) func(reason string) {
 	}
 	if err := d.conv.Call(call, a.message); err != nil {
 		a.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
+	} else {
+		a.sent()
 	}
 	return func(reason string) {
 		if listens {

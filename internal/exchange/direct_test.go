@@ -2,7 +2,9 @@ package exchange
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +40,10 @@ func TestDirectKeepsBytes(t *testing.T) {
 			}
 			lines := s.troupe.Told(`"odd"`)
 			line := lines[len(lines)-1]
-			if sent := strings.Replace(line, `"id":`+raw(line, jsonrpc.ID), `"id":`+id, 1); sent != message {
+			up := raw(line, jsonrpc.ID)
+			sent := strings.Replace(line, `"id":`+up, `"id":`+id, 1)
+			sent = strings.Replace(sent, `"progressToken":`+up+`,`, "", 1) // the gateway's own: evidence of work
+			if sent != message {
 				t.Errorf("the server was sent\n%s for\n%s", line, message)
 			}
 		}
@@ -259,6 +264,123 @@ func TestDirectListenEndedByTheServer(t *testing.T) {
 			if got := r.answer(); got != want {
 				t.Errorf("%s: the subscription ended with %q, want %s", how, got, want)
 			}
+		}
+	})
+}
+
+// TestDirectIsGivenUp when its place is needed, or nobody has used it for long;
+// but not while a request or a subscription needs it. The next request has
+// another one started.
+func TestDirectIsGivenUp(t *testing.T) {
+	on(t, troupe{Troupe: &testkit.Troupe{Stateless: true}, max: 1}, func(t *testing.T, s *stage) {
+		s.where(ann)
+		call := s.call(ann, "1", "sleep", `{"ms":10000}`, "")
+		synctest.Wait()
+		if s.host.Evict() {
+			t.Error("given up under a call")
+		}
+		s.done(call)
+		listen := s.send(ann, ann.request("2", "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
+		s.within(time.Second, "the subscription", func() bool { return len(s.troupe.Latest().Listens()) == 1 })
+		time.Sleep(3 * time.Hour)
+		s.host.Sweep(time.Now())
+		if s.host.Evict() || s.pool.Live() != 1 {
+			t.Error("given up under a subscription")
+		}
+		listen.stop()
+		if !s.host.Evict() || s.pool.Live() != 0 {
+			t.Error("not given up")
+		}
+		if s.host.Evict() {
+			t.Error("given up twice")
+		}
+		if got := s.where(ann); got != "1:1" {
+			t.Errorf("then %s", got)
+		}
+		time.Sleep(59 * time.Minute)
+		if s.host.Sweep(time.Now()); s.pool.Live() != 1 {
+			t.Error("reaped before the idle time")
+		}
+		time.Sleep(time.Minute)
+		if s.host.Sweep(time.Now()); s.pool.Live() != 0 {
+			t.Error("not reaped")
+		}
+		conv, err := s.pool.Take() // as a session does
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, "no place", s.done(s.call(ann, "3", "where", `{}`, "")), "-32603", "--max-children", `"outcome":"not_executed"`)
+		conv.Close(errOver)
+		if got := s.where(ann); got != "3:1" {
+			t.Errorf("in the end %s", got)
+		}
+	})
+}
+
+// TestDirectThatIsBeingGivenUp is not handed out any more: a request waits until
+// it has gone.
+func TestDirectThatIsBeingGivenUp(t *testing.T) {
+	on(t, troupe{Troupe: &testkit.Troupe{Stateless: true}}, func(t *testing.T, s *stage) {
+		s.where(ann)
+		gone := make(chan struct{})
+		s.host.mu.Lock()
+		d := s.host.direct
+		s.host.direct, s.host.retiring = nil, gone // as retire does
+		s.host.mu.Unlock()
+		r := s.call(ann, "1", "where", `{}`, "")
+		time.Sleep(time.Minute)
+		if r.answer() != "" {
+			t.Errorf("answered %s", r.answer())
+		}
+		d.conv.Close(errOver)
+		close(gone)
+		if got := text(t, s.done(r)); got != "1:1" {
+			t.Errorf("came to %s", got)
+		}
+	})
+}
+
+// TestDirectIsNeverGivenUpUnderARequest, however close together they come.
+func TestDirectIsNeverGivenUpUnderARequest(t *testing.T) {
+	on(t, troupe{Troupe: &testkit.Troupe{Stateless: true}, max: 1}, func(t *testing.T, s *stage) {
+		var calls, evicts sync.WaitGroup
+		over := make(chan struct{})
+		evicts.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					s.host.Evict()
+					runtime.Gosched()
+				}
+			}
+		})
+		for range 4 {
+			calls.Go(func() {
+				for i := range 100 {
+					answered := make(chan string, 1)
+					m, _ := jsonrpc.Parse([]byte(ann.request(fmt.Sprint(i), "tools/list", "")))
+					_, fail := s.host.Serve(Request{Message: m, Emit: func(msg []byte, _ bool) { answered <- string(msg) }})
+					if fail != nil {
+						t.Error(fail)
+						return
+					}
+					if got := <-answered; code(got) != "" {
+						t.Errorf("answered %s", got)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		for s.host.knownDirect() != nil { // idle now, so that it is given up
+			runtime.Gosched()
+		}
+		close(over)
+		evicts.Wait()
+		s.ask(ann, `"more"`, "tools/list", "")
+		if n := len(s.troupe.Actors()); n < 2 {
+			t.Errorf("%d servers: nothing was ever given up", n)
 		}
 	})
 }

@@ -18,8 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -34,6 +37,11 @@ type Options struct {
 	MaxWaiting      int           // calls that may wait for a conversation
 	Seal            cipher.AEAD   // protects requestState
 	Log             *slog.Logger
+
+	// For calls that may outlive their request; without Rules there are none.
+	Ledger  ledger.Options
+	Rules   func(tool string) calls.Rules
+	Observe func(observe.Event) // nil: nobody is told
 }
 
 // Request is one request of a stateless client.
@@ -44,6 +52,15 @@ type Request struct {
 	// notifications, then the answer, which is final. It must not block. After
 	// the request was cancelled it is not called.
 	Emit func(msg []byte, final bool)
+	// Begun, unless nil, is told once that a server has the request, which may
+	// have had to be started. It must not block, and is not told of what needs
+	// no server.
+	Begun func()
+	// Receipt, unless nil, is told what becomes of the connection. Without it the
+	// call ends with cancel in any case.
+	Receipt *Receipt
+	Caller  string // whose calls without a key it may join, "" for nobody's
+	Key     string // the idempotency key that came beside the message, "" for none
 }
 
 // Failure is a request that is answered before any server sees it.
@@ -66,19 +83,27 @@ func (f *Failure) Answer(id []byte) []byte {
 type Host struct {
 	o        Options
 	inFlight atomic.Int64
+	present  atomic.Int64 // inFlight, and the subscriptions
+	used     atomic.Int64 // when a request last ended, in nanoseconds since 1970
+	queue    queue        // calls that wait for a conversation
+	book     *calls.Book[*held]
 
-	mu           sync.Mutex // guards the fields below
-	direct       *direct    // to a stateless server
-	groups       map[[32]byte]*group
-	runs         map[string]*run // suspended, by the id in their requestState
-	waiting      int             // calls that wait for a conversation
-	waitingBytes int             // of their messages
-	closed       bool
+	mu       sync.Mutex    // guards the fields below
+	direct   *direct       // to a stateless server
+	retiring chan struct{} // closed once a direct that was given up has gone
+	groups   map[[32]byte]*group
+	runs     map[string]*run // suspended, by the id in their requestState
+	closed   bool
 }
 
 // New returns a Host.
 func New(o Options) *Host {
-	return &Host{o: o, groups: map[[32]byte]*group{}, runs: map[string]*run{}}
+	h := &Host{o: o, groups: map[[32]byte]*group{}, runs: map[string]*run{}}
+	if o.Rules != nil {
+		h.book = calls.NewBook(o.Ledger, (*held).orphaned, func(*held) {})
+	}
+	h.queue.h = h
+	return h
 }
 
 // Serve begins to serve a request, and returns what cancels it. The failure, if
@@ -88,9 +113,18 @@ func (h *Host) Serve(req Request) (cancel func(reason string), fail *Failure) {
 	if fail != nil {
 		return nil, fail
 	}
+	if cancel, fail, ok := h.hold(req, c); ok {
+		return cancel, fail
+	}
+	return h.execute(c), nil
+}
+
+// execute has a request executed, and returns what cancels it.
+func (h *Host) execute(c *asked) (cancel func(reason string)) {
+	c.host = h
+	h.present.Add(1) // before the way is looked up, or that might be given up meanwhile
 	if c.method != "subscriptions/listen" {
 		h.inFlight.Add(1)
-		c.host = h
 	}
 	var stop func(reason string)
 	if d := h.knownDirect(); d != nil {
@@ -105,7 +139,7 @@ func (h *Host) Serve(req Request) (cancel func(reason string), fail *Failure) {
 		if c.over() { // else it has its answer, and stop may be about a later request
 			stop(reason)
 		}
-	}, nil
+	}
 }
 
 // InFlight returns how many requests are being served, subscriptions aside.
@@ -114,7 +148,7 @@ func (h *Host) InFlight() int { return int(h.inFlight.Load()) }
 // asked is a request taken apart. Its id and token are its own; the rest aliases
 // the message, until keep.
 type asked struct {
-	host         *Host       // that counts it; nil for a subscription
+	host         *Host       // that counts it
 	ended        atomic.Bool // answered or cancelled: nothing may follow
 	method       string
 	id           []byte
@@ -125,6 +159,7 @@ type asked struct {
 	principal    string
 	message      *jsonrpc.Message
 	emit         func(msg []byte, final bool)
+	begun        func()
 }
 
 // keep makes all of the request its own.
@@ -138,10 +173,19 @@ func (a *asked) over() bool {
 	if a.ended.Swap(true) {
 		return false
 	}
-	if a.host != nil {
+	if a.method != "subscriptions/listen" {
 		a.host.inFlight.Add(-1)
 	}
+	a.host.used.Store(time.Now().UnixNano())
+	a.host.present.Add(-1)
 	return true
+}
+
+// sent says that a server has the request.
+func (a *asked) sent() {
+	if a.begun != nil {
+		a.begun()
+	}
 }
 
 // answer gives the client the answer, unless it has one or wants none.
@@ -168,7 +212,7 @@ var levels = []string{"debug", "info", "notice", "warning", "error", "critical",
 // "_meta").
 func parse(req Request) (*asked, *Failure) {
 	m := req.Message
-	a := &asked{method: string(m.Text(jsonrpc.Method)), id: bytes.Clone(m.Raw(jsonrpc.ID)), principal: req.Principal, message: m, emit: req.Emit}
+	a := &asked{method: string(m.Text(jsonrpc.Method)), id: bytes.Clone(m.Raw(jsonrpc.ID)), principal: req.Principal, message: m, emit: req.Emit, begun: req.Begun}
 	version := era.Version(m.Text(jsonrpc.MetaVersion))
 	a.client, a.capabilities = m.Raw(jsonrpc.MetaClient), m.Raw(jsonrpc.MetaCapabilities)
 	if raw := m.Raw(jsonrpc.MetaToken); len(raw) > 0 && raw[0] != '{' && raw[0] != '[' && raw[0] != 'n' && raw[0] != 't' && raw[0] != 'f' {
@@ -259,20 +303,30 @@ func (t *task) gone() bool {
 
 // find finds out what the server speaks, and sends the request its way.
 func (h *Host) find(t *task) {
+	h.retired()
 	conv, err := h.o.Pool.Stateless(h.o.Patience)
-	switch {
-	case err != nil:
+	if err != nil {
 		t.call.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
+		return
+	}
+	var d *direct
+	if conv != nil {
+		d = h.adopt(conv)
+	}
+	switch {
 	case t.gone():
-	case conv == nil:
+	case d == nil:
 		h.bridge(t)
 	default:
-		t.begun(h.adopt(conv).serve(t.call))
+		t.begun(d.serve(t.call))
 	}
 }
 
 // Close ends all conversations that are held for stateless clients.
 func (h *Host) Close(reason error) {
+	if h.book != nil {
+		h.book.Close()
+	}
 	h.mu.Lock()
 	h.closed = true
 	groups, runs, d := h.groups, h.runs, h.direct
@@ -287,4 +341,5 @@ func (h *Host) Close(reason error) {
 	for _, g := range groups {
 		g.close(reason)
 	}
+	h.queue.dispatch()
 }

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +27,6 @@ type group struct {
 	opening   int
 	listeners map[*listener]bool
 	uris      map[string]int // resources that listeners subscribed to
-	changed   chan struct{}  // closed and replaced when a call may find a lane
 	closed    bool
 }
 
@@ -46,13 +44,23 @@ type lane struct {
 	used    time.Time
 }
 
-// group returns the conversations that a request may use.
-func (h *Host) group(a *asked) (*group, error) {
+// Identity tells the clients apart that a server may answer differently: by
+// principal, name and capabilities.
+func Identity(principal string, m *jsonrpc.Message) [32]byte {
+	return identity(principal, m.Raw(jsonrpc.MetaClient), m.Raw(jsonrpc.MetaCapabilities))
+}
+
+func identity(principal string, client, capabilities []byte) [32]byte {
 	sum := sha256.New()
-	for _, part := range [][]byte{[]byte(a.principal), a.client, a.capabilities} {
+	for _, part := range [][]byte{[]byte(principal), client, capabilities} {
 		_, _ = fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
-	key := [32]byte(sum.Sum(nil))
+	return [32]byte(sum.Sum(nil))
+}
+
+// group returns the conversations that a request may use.
+func (h *Host) group(a *asked) (*group, error) {
+	key := identity(a.principal, a.client, a.capabilities)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -60,8 +68,7 @@ func (h *Host) group(a *asked) (*group, error) {
 	}
 	g := h.groups[key]
 	if g == nil {
-		g = &group{h: h, client: a.client, capabilities: a.capabilities, listeners: map[*listener]bool{}, uris: map[string]int{},
-			changed: make(chan struct{})}
+		g = &group{h: h, client: a.client, capabilities: a.capabilities, listeners: map[*listener]bool{}, uris: map[string]int{}}
 		for _, m := range jsonrpc.Members(a.capabilities) {
 			g.canAsk = g.canAsk || m.Key == "elicitation" || m.Key == "sampling" || m.Key == "roots"
 		}
@@ -78,53 +85,26 @@ func (h *Host) leave(g *group) {
 	h.mu.Unlock()
 }
 
-// errWaiting: more calls wait for a conversation than may.
-var errWaiting = errors.New("too many calls wait for a server process (--max-children); try again later")
-
 // acquire returns a lane: for r alone if r is not nil, else one that may be
 // shared. It waits while all are taken and no further server may be started.
 func (g *group) acquire(t *task, r *run) (*lane, error) {
-	counted, full := false, false
-	size := len(t.call.message.Bytes())
-	defer func() {
-		if counted {
-			g.h.count(-1, -size)
-		}
-	}()
-	again := time.NewTicker(time.Second) // another client's conversation may have ended
-	defer again.Stop()
+	q := &g.h.queue
+	w := &waiter{g: g, r: r, size: len(t.call.message.Bytes()), turn: make(chan turn, 1)}
+	if err := q.join(w); err != nil {
+		return nil, err
+	}
+	t.begun(func(string) { q.leave(w) })
 	for {
-		g.mu.Lock()
-		l, wait, closed := g.pickLocked(r), g.changed, g.closed
-		mayOpen := l == nil && !closed && !full && (r != nil || g.opening == 0)
-		if mayOpen {
-			g.opening++
+		now := <-w.turn
+		if now.lane != nil || now.err != nil {
+			return now.lane, now.err
 		}
-		g.mu.Unlock()
-		switch {
-		case l != nil:
-			return l, nil
-		case mayOpen:
-			err := g.open()
-			if err != nil && !errors.Is(err, conversation.ErrFull) {
-				return nil, err
-			}
-			full = err != nil && !g.h.evict(g)
-			continue // if full, to see whether a lane was given back meanwhile
-		case closed:
-			return nil, conversation.ErrClosed
-		case t.gone():
-			return nil, errors.New("cancelled")
+		if now.victim != nil {
+			now.victim.conv.Leave(now.victim, "its place was needed")
 		}
-		if !counted {
-			if counted = g.h.count(1, size); !counted {
-				return nil, errWaiting
-			}
-		}
-		select {
-		case <-wait:
-		case <-again.C:
-			full = false
+		conv, err := g.h.o.Pool.Take()
+		if !q.opened(w, now.victim != nil, err) {
+			return g.open(conv, r, err)
 		}
 	}
 }
@@ -152,67 +132,49 @@ func (l *lane) release(r *run) {
 		l.busy = nil
 	}
 	l.used = time.Now()
-	l.g.changeLocked()
 	l.g.mu.Unlock()
+	l.g.h.queue.dispatch()
 }
 
-func (g *group) changeLocked() {
-	close(g.changed)
-	g.changed = make(chan struct{})
-}
-
-// maxWaitingBytes bounds the messages of the calls that wait.
-const maxWaitingBytes = 256 << 20
-
-// count bounds the calls that wait, in number and in bytes.
-func (h *Host) count(n, bytes int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n > 0 && (h.waiting >= h.o.MaxWaiting || h.waiting > 0 && h.waitingBytes+bytes > maxWaitingBytes) {
-		return false
-	}
-	h.waiting += n
-	h.waitingBytes += bytes
-	return true
-}
-
-// open starts a conversation in the client's name and adds its lane.
-func (g *group) open() (err error) {
+// open makes a lane of a server that was taken for r, or for a call that may
+// share it. err says why there is none.
+func (g *group) open(conv *conversation.Conversation, r *run, err error) (*lane, error) {
 	var l *lane
-	defer func() {
-		var uris []string
-		g.mu.Lock()
-		g.opening--
-		added := err == nil && !g.closed
-		if added {
-			l.used = time.Now()
-			g.lanes = append(g.lanes, l)
-			uris = slices.Collect(maps.Keys(g.uris))
-		}
-		if !errors.Is(err, conversation.ErrFull) { // else who waits would try the same at once
-			g.changeLocked()
-		}
-		g.mu.Unlock()
-		switch {
-		case added:
-			tell([]*lane{l}, "resources/subscribe", uris)
-		case err == nil: // closed meanwhile
-			l.conv.Leave(l, "the gateway is shutting down")
-		}
-	}()
-	conv, err := g.h.o.Pool.Take()
-	if err != nil {
-		return err
+	if err == nil {
+		l, err = g.introduce(conv)
 	}
-	l = &lane{g: g, conv: conv, runs: map[*run]bool{}}
+	var uris []string
+	g.mu.Lock()
+	g.opening--
+	if err == nil && g.closed { // meanwhile
+		err = conversation.ErrClosed
+		defer conv.Leave(l, "the gateway is shutting down")
+	}
+	if err == nil {
+		l.used, l.running, l.busy = time.Now(), 1, r
+		g.lanes = append(g.lanes, l)
+		uris = slices.Collect(maps.Keys(g.uris))
+	}
+	g.mu.Unlock()
+	g.h.queue.dispatch()
+	if err != nil {
+		return nil, err
+	}
+	tell([]*lane{l}, "resources/subscribe", uris)
+	return l, nil
+}
+
+// introduce starts a conversation in the client's name.
+func (g *group) introduce(conv *conversation.Conversation) (*lane, error) {
+	l := &lane{g: g, conv: conv, runs: map[*run]bool{}}
 	if err := conv.Join(l); err != nil {
-		return err
+		return nil, err
 	}
 	if err := l.handshake(); err != nil {
 		conv.Leave(l, err.Error())
-		return err
+		return nil, err
 	}
-	return nil
+	return l, nil
 }
 
 // handshake introduces the client to the server.
@@ -323,8 +285,8 @@ func (g *group) drop(l *lane) {
 	if len(g.lanes) == 0 {
 		over, g.listeners, g.uris = g.listeners, map[*listener]bool{}, map[string]int{}
 	}
-	g.changeLocked()
 	g.mu.Unlock()
+	g.h.queue.dispatch()
 	for s := range over {
 		s.finish()
 	}
@@ -334,13 +296,13 @@ func (g *group) drop(l *lane) {
 // opened because the first was taken.
 const extraIdle = time.Minute
 
-// idleLocked takes out a lane that nobody has used since before; a further one
+// idleLocked takes out a lane that nobody has used after before; a further one
 // of the client goes earlier.
 func (g *group) idleLocked(before time.Time) *lane {
 	extra := time.Now().Add(-extraIdle)
 	for i := len(g.lanes) - 1; i >= 0; i-- {
 		l := g.lanes[i]
-		if l.running == 0 && (l.used.Before(before) || i > 0 && l.used.Before(extra)) && (i > 0 || len(g.listeners) == 0) {
+		if l.running == 0 && (!l.used.After(before) || i > 0 && l.used.Before(extra)) && (i > 0 || len(g.listeners) == 0) {
 			g.lanes = append(g.lanes[:i], g.lanes[i+1:]...)
 			return l
 		}
@@ -350,23 +312,25 @@ func (g *group) idleLocked(before time.Time) *lane {
 
 // Evict ends a conversation that no request uses, so that its process can be
 // another client's. It reports whether there was one.
-func (h *Host) Evict() bool { return h.evict(nil) }
+func (h *Host) Evict() bool {
+	if l := h.idle(); l != nil {
+		l.conv.Leave(l, "its place was needed")
+		return true
+	}
+	return h.retire(time.Now(), "its place was needed")
+}
 
-// evict is Evict for a client's own sake.
-func (h *Host) evict(but *group) bool {
+// idle takes out a lane that no request uses, nil if there is none.
+func (h *Host) idle() *lane {
 	for _, g := range h.all() {
-		if g == but {
-			continue
-		}
 		g.mu.Lock()
 		l := g.idleLocked(time.Now())
 		g.mu.Unlock()
 		if l != nil {
-			l.conv.Leave(l, "its place was needed")
-			return true
+			return l
 		}
 	}
-	return false
+	return nil
 }
 
 func (h *Host) all() []*group {
@@ -381,6 +345,7 @@ func (h *Host) all() []*group {
 
 // Sweep ends conversations that were not used for the idle time.
 func (h *Host) Sweep(now time.Time) {
+	h.retire(now.Add(-h.o.Idle), "idle")
 	for _, g := range h.all() {
 		for {
 			g.mu.Lock()
@@ -409,7 +374,6 @@ func (g *group) close(reason error) {
 	g.closed = true
 	lanes, listeners := g.lanes, g.listeners
 	g.lanes, g.listeners = nil, map[*listener]bool{}
-	g.changeLocked()
 	g.mu.Unlock()
 	for l := range listeners {
 		l.finish()

@@ -87,10 +87,16 @@ func (s *stage) close() {
 	if n := s.host.InFlight(); n != 0 {
 		s.t.Errorf("%d requests are in flight at the end", n)
 	}
+	if n := s.host.present.Load(); n != 0 {
+		s.t.Errorf("%d requests are present at the end", n)
+	}
+	s.host.queue.mu.Lock()
+	waiting, bytes := len(s.host.queue.calls), s.host.queue.bytes
+	s.host.queue.mu.Unlock()
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	if s.host.waiting != 0 || len(s.host.runs) != 0 {
-		s.t.Errorf("%d calls wait and %d are suspended at the end", s.host.waiting, len(s.host.runs))
+	if waiting != 0 || bytes != 0 || len(s.host.runs) != 0 {
+		s.t.Errorf("%d calls (%d bytes) wait and %d are suspended at the end", waiting, bytes, len(s.host.runs))
 	}
 }
 

@@ -21,17 +21,22 @@ type Inbox struct {
 
 // inFlight is one request of an inbox's client. Guarded by the inbox's mu.
 type inFlight struct {
-	cancel func(reason string) // nil until it is known
-	gone   bool                // given up by the client
+	receipt Receipt
+	cancel  func(reason string) // nil until it is known
+	gone    bool                // given up by the client
 }
 
 // Take handles one message, which is not kept.
-func (b *Inbox) Take(m *jsonrpc.Message) {
+func (b *Inbox) Take(m *jsonrpc.Message) { b.TakeKeyed(m, "") }
+
+// TakeKeyed is Take for a message whose HTTP request brought an idempotency
+// key; "" for none.
+func (b *Inbox) TakeKeyed(m *jsonrpc.Message, key string) {
 	switch {
 	case m.Kind() == jsonrpc.Notification && m.Is("notifications/cancelled"):
 		b.cancel(string(m.Raw(jsonrpc.RequestID)))
 	case m.Kind() == jsonrpc.Request:
-		b.request(m)
+		b.request(m, key)
 	}
 }
 
@@ -48,7 +53,7 @@ func (b *Inbox) cancel(key string) {
 	}
 }
 
-func (b *Inbox) request(m *jsonrpc.Message) {
+func (b *Inbox) request(m *jsonrpc.Message, idempotency string) {
 	key, f := string(m.Raw(jsonrpc.ID)), &inFlight{}
 	b.mu.Lock()
 	closed, taken := b.closed, b.running[key] != nil
@@ -67,11 +72,14 @@ func (b *Inbox) request(m *jsonrpc.Message) {
 		return
 	}
 	listens := m.Is("subscriptions/listen")
-	cancel, fail := b.Host.Serve(Request{Principal: b.Principal, Message: m, Emit: func(msg []byte, final bool) {
+	cancel, fail := b.Host.Serve(Request{Principal: b.Principal, Message: m, Receipt: &f.receipt, Key: idempotency, Emit: func(msg []byte, final bool) {
 		if !b.wanted(key, f, final) {
 			return
 		}
 		b.Emit(msg, final)
+		if final { // whose channel it is keeps it until it is read
+			f.receipt.Delivered()
+		}
 		if final && listens && ended(msg) {
 			b.Emit([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+key+`}}`), false)
 		}
@@ -125,7 +133,11 @@ func (b *Inbox) Close() {
 	var cancels []func(string)
 	for _, f := range b.running {
 		if f.cancel != nil { // else request sees that the inbox is closed
-			cancels = append(cancels, f.cancel)
+			cancels = append(cancels, func(reason string) {
+				if !f.receipt.Lost() {
+					f.cancel(reason)
+				}
+			})
 		}
 	}
 	b.running = nil

@@ -102,6 +102,7 @@ func (g *group) unlisten(s *listener) {
 	lanes := append([]*lane(nil), g.lanes...)
 	g.mu.Unlock()
 	tell(lanes, "resources/unsubscribe", last)
+	g.h.queue.dispatch() // a lane may no longer be needed
 }
 
 // tag puts the subscription's id into params.

@@ -24,22 +24,23 @@ type run struct {
 	lane   *lane
 	call   *conversation.Call
 
-	mu     sync.Mutex // guards the fields below
-	asked  *asked     // who waits now; nil while the client is being asked
-	open   []question // that the client has not answered
-	count  int        // questions so far
-	round  int
-	gather *time.Timer        // until further questions are no longer waited for
-	expiry *time.Timer        // while suspended
-	final  []byte             // the answer, while nobody waits
-	kept   []*jsonrpc.Message // notifications, likewise
-	ended  bool
+	mu      sync.Mutex // guards the fields below
+	asked   *asked     // who waits now; nil while the client is being asked
+	open    []question // that the client has not answered
+	count   int        // questions so far
+	round   int
+	gather  *time.Timer        // until further questions are no longer waited for
+	expiry  *time.Timer        // while suspended
+	final   []byte             // the answer, while nobody waits
+	refused []byte             // the server's error that wants URLs opened, while it is not known that they are
+	kept    []*jsonrpc.Message // notifications, likewise
+	ended   bool
 }
 
 // question is one that the server asked.
 type question struct {
 	key    string
-	id     []byte // that the answer goes back under
+	id     []byte // that the answer goes back under; nil: it was asked by an error
 	method string
 	params []byte
 }
@@ -83,6 +84,7 @@ func (h *Host) bridge(t *task) {
 		l.release(nil)
 	case "subscriptions/listen":
 		t.begun(g.listen(a, l))
+		a.sent()
 		l.release(nil)
 	default:
 		r.start(t, alone)
@@ -98,17 +100,23 @@ func (r *run) start(t *task, alone *run) {
 	if a.level != "" && jsonrpc.Get(jsonrpc.Get(l.hello, "capabilities"), "logging") != nil {
 		l.lower(a.level)
 	}
+	r.execute(t, a)
+}
+
+// execute has the server execute the request.
+func (r *run) execute(t *task, a *asked) {
 	params := a.message.Raw(jsonrpc.Params)
 	m, err := jsonrpc.Parse(a.message.Append(nil, jsonrpc.Edit{Field: jsonrpc.Params, With: era.FromStateless(params)}))
-	r.call = &conversation.Call{Peer: l, ID: a.id, Token: a.token, Data: r}
+	r.call = &conversation.Call{Peer: r.lane, ID: a.id, Token: a.token, Data: r}
 	if err == nil {
-		err = l.conv.Call(r.call, m)
+		err = r.lane.conv.Call(r.call, m)
 	}
 	if err != nil {
 		r.answer(jsonrpc.AppendError(nil, a.id, jsonrpc.CodeInternal, err.Error(), []byte(`{"outcome":"not_executed"}`)))
 		return
 	}
 	t.begun(r.cancel)
+	a.sent()
 }
 
 // lower makes the server send log messages of the level, if it does not yet.
@@ -163,7 +171,9 @@ func (r *run) drop(why string) {
 	r.open = nil
 	r.mu.Unlock()
 	for _, q := range open {
-		r.lane.refuse(q.id, why)
+		if q.id != nil {
+			r.lane.refuse(q.id, why)
+		}
 	}
 	r.lane.settle(r)
 }
@@ -196,7 +206,7 @@ func (r *run) message(m *jsonrpc.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m.Is("notifications/cancelled") { // the server gave a question up
-		r.open = slices.DeleteFunc(r.open, func(q question) bool { return bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
+		r.open = slices.DeleteFunc(r.open, func(q question) bool { return q.id != nil && bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
 		return
 	}
 	switch {
@@ -390,16 +400,17 @@ func (r *run) attach(t *task, a *asked) {
 		r.expiry = nil
 	}
 	var replies [][]byte
+	refused, again := r.openedLocked(responses)
 	r.open = slices.DeleteFunc(r.open, func(q question) bool {
 		response := jsonrpc.Get(responses, q.key)
-		if len(response) == 0 || response[0] != '{' { // no result
+		if q.id == nil || len(response) == 0 || response[0] != '{' { // no result
 			return false
 		}
 		replies = append(replies, jsonrpc.AppendResult(nil, q.id, response))
 		return true
 	})
 	final := r.final
-	if final == nil && len(r.open) > 0 { // asked again, with what the server asks next
+	if final == nil && refused == nil && len(r.open) > 0 { // asked again, with what the server asks next
 		r.askLocked(gatherTime)
 	}
 	r.mu.Unlock()
@@ -412,11 +423,26 @@ func (r *run) attach(t *task, a *asked) {
 			r.lane.conv.Reply(r.lane, m)
 		}
 	}
-	t.begun(r.cancel)
+	switch {
+	case refused != nil:
+		r.finish(refused)
+	case again:
+		r.execute(t, a)
+	default:
+		t.begun(r.cancel)
+		a.sent()
+	}
 }
 
 // answer takes the server's answer.
 func (r *run) answer(msg []byte) {
+	if !r.elicitURLs(msg) {
+		r.finish(msg)
+	}
+}
+
+// finish ends the execution with an answer of the server.
+func (r *run) finish(msg []byte) {
 	out := translate(r.method, msg, r.lane.hello)
 	r.mu.Lock()
 	if r.ended {

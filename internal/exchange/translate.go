@@ -28,10 +28,12 @@ func translate(method string, msg, hello []byte) []byte {
 	case strconv.Itoa(era.CodeResourceNotFound):
 		fault = jsonrpc.AppendObject(nil, fault, nil, jsonrpc.Member{Key: "code", Value: strconv.AppendInt(nil, jsonrpc.CodeInvalidParams, 10)})
 	case strconv.Itoa(era.CodeURLElicitation):
-		text := "the server wants the user to open a URL before it is called again, in a way that revision 2025-11-25 alone has"
+		text := "the server executes this only once the user has opened a URL (data.elicitations)"
 		fault = jsonrpc.AppendObject(nil, fault, nil,
 			jsonrpc.Member{Key: "code", Value: strconv.AppendInt(nil, jsonrpc.CodeInternal, 10)},
-			jsonrpc.Member{Key: "message", Value: jsonrpc.AppendString(nil, text)})
+			jsonrpc.Member{Key: "message", Value: jsonrpc.AppendString(nil, text)},
+			jsonrpc.Member{Key: "data", Value: jsonrpc.AppendObject(nil, jsonrpc.Get(fault, "data"), nil,
+				jsonrpc.Member{Key: "outcome", Value: []byte(`"not_executed"`)})})
 	case strconv.Itoa(jsonrpc.CodeInvalidParams):
 		if era.Known(method) || extended(hello) {
 			return msg

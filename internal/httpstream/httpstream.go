@@ -167,6 +167,9 @@ type taken struct {
 var past = time.Unix(1, 0)
 
 func openTaken(conn net.Conn, buffered *bufio.ReadWriter, h http.Header, o *Options) (Response, error) {
+	if inner, ok := conn.(interface{ NetConn() net.Conn }); ok { // which writes several buffers at once
+		conn = inner.NetConn()
+	}
 	t := &taken{conn: conn, o: o}
 	_ = conn.SetDeadline(time.Time{})
 	h.Set("Transfer-Encoding", "chunked")

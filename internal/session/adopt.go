@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
@@ -68,8 +67,8 @@ func (h *Host) Adopt(s *Session, key string, m *jsonrpc.Message) bool {
 			continue
 		}
 		h.Sessions.remove(o)
-		call := &conversation.Call{Peer: s, ID: bytes.Clone(m.Raw(jsonrpc.ID)), Data: &s.general}
-		if s.take(c, call) && c.Inherit(o, call) {
+		call := newCall(s, &s.general, m)
+		if s.take(c, call) && c.Inherit(o, &call.Call) {
 			h.Sessions.opts.Log.Info("start of a server taken over from the client's earlier try", "session", Short(s.ID))
 			return true
 		}
@@ -79,7 +78,7 @@ func (h *Host) Adopt(s *Session, key string, m *jsonrpc.Message) bool {
 }
 
 // take attaches a conversation with its initialize under way.
-func (s *Session) take(c *conversation.Conversation, call *conversation.Call) bool {
+func (s *Session) take(c *conversation.Conversation, first *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil || s.conv != nil {
@@ -87,15 +86,15 @@ func (s *Session) take(c *conversation.Conversation, call *conversation.Call) bo
 	}
 	s.touch()
 	s.conv, s.leave = c, func(reason string) { c.Leave(s, reason) }
-	s.calls = map[string]*conversation.Call{string(call.ID): call}
+	s.calls = map[string]*call{string(first.ID): first}
 	return true
 }
 
 // untake takes it back.
-func (s *Session) untake(call *conversation.Call) {
+func (s *Session) untake(first *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.calls[string(call.ID)] == call {
+	if s.calls[string(first.ID)] == first {
 		s.conv, s.leave, s.calls = nil, nil, nil
 	}
 }

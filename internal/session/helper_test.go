@@ -252,7 +252,7 @@ func connect(t testing.TB, st *Stream, pos eventlog.Seq, fresh bool) *connection
 	if c.reader, err = st.Read(c.output, pos, fresh); err != nil {
 		t.Fatal(err)
 	}
-	go func() { c.ended <- c.reader.Run(plainText{}, 10*time.Second, nil) }() // ends with the output or the stream
+	go func() { c.ended <- c.reader.Run(plainText{}, Every(10*time.Second), nil) }() // ends with the output or the stream
 	return c
 }
 
@@ -261,3 +261,6 @@ func (c *connection) leave() error {
 	c.gone()
 	return <-c.ended
 }
+
+// Asks implements Conversation: no question is open.
+func (*server) Asks([]byte) bool { return false }

@@ -1,54 +1,87 @@
 package session
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
-	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
 // Take handles one message of the client. Answers to requests, errors
 // included, appear on st exactly once each. m is not kept.
-func (s *Session) Take(st *Stream, m *jsonrpc.Message) {
+func (s *Session) Take(st *Stream, m *jsonrpc.Message) { s.TakeKeyed(st, m, "") }
+
+// TakeKeyed is Take for a message whose HTTP request brought an idempotency
+// key; "" for none.
+func (s *Session) TakeKeyed(st *Stream, m *jsonrpc.Message, key string) {
 	switch m.Kind() {
 	case jsonrpc.Request:
-		s.takeRequest(st, m)
+		s.takeRequest(st, m, key)
 	case jsonrpc.Notification:
 		s.takeNotification(m)
 	case jsonrpc.Response:
-		if conv := s.conversation(); conv != nil {
-			conv.Reply(s, m)
+		s.takeReply(m)
+	}
+}
+
+// takeReply passes an answer of the client on to the server that asked: its
+// own, or that of an earlier session whose call it has joined.
+func (s *Session) takeReply(m *jsonrpc.Message) {
+	conv := s.conversation()
+	if conv == nil || s.pinged(m) {
+		return
+	}
+	s.mu.Lock()
+	var owners []*Session
+	for _, c := range s.calls {
+		if c.root.Load() != c {
+			owners = append(owners, c.root.Load().sess)
 		}
 	}
+	s.mu.Unlock()
+	for _, o := range owners {
+		o.mu.Lock()
+		of := o.conv
+		o.mu.Unlock()
+		if of != nil && of.Asks(m.Raw(jsonrpc.ID)) {
+			of.Reply(o, m)
+			return
+		}
+	}
+	conv.Reply(s, m)
 }
 
 func (s *Session) conversation() Conversation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touch()
+	s.heardLocked()
 	s.opening = ""
 	return s.conv
 }
 
 // takeRequest answers what the gateway answers itself, and passes on the rest.
-func (s *Session) takeRequest(st *Stream, m *jsonrpc.Message) {
-	id := bytes.Clone(m.Raw(jsonrpc.ID))
+func (s *Session) takeRequest(st *Stream, m *jsonrpc.Message, key string) {
+	c := newCall(s, st, m)
 	if m.Is("ping") { // never waits behind work
-		s.settle(st, jsonrpc.AppendResult(nil, id, []byte("{}")))
+		s.settle(c, jsonrpc.AppendResult(nil, c.ID, []byte("{}")))
+		s.Touch()
 		return
 	}
-	call := &conversation.Call{Peer: s, ID: id, Data: st, Token: bytes.Clone(token(m))}
-	conv, err := s.admit(call, m)
+	conv, err := s.admit(c, m)
 	if err != nil {
-		s.settle(st, jsonrpc.AppendError(nil, id, jsonrpc.CodeInvalidRequest, err.Error(), nil))
+		s.settle(c, jsonrpc.AppendError(nil, c.ID, jsonrpc.CodeInvalidRequest, err.Error(), nil))
 		return
 	}
-	if err := conv.Call(call, m); err != nil {
-		s.Answer(call, refusal(id, err))
+	if !c.enter(m, key) {
+		return
+	}
+	if err := conv.Call(&c.Call, m); err != nil {
+		c.end(ledger.Cancelled, refusal(c.ID, err)) // not executed: its key may be used again
 	}
 }
 
@@ -72,14 +105,14 @@ func refusal(id []byte, err error) []byte {
 }
 
 // admit enters a call, or says why it cannot be.
-func (s *Session) admit(call *conversation.Call, m *jsonrpc.Message) (Conversation, error) {
+func (s *Session) admit(c *call, m *jsonrpc.Message) (Conversation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touch()
+	s.heardLocked()
 	if s.opening != "" && !m.Is("initialize") {
 		s.opening = ""
 	}
-	key := string(call.ID)
+	key := string(c.ID)
 	switch {
 	case s.ended != nil:
 		return nil, s.ended
@@ -93,9 +126,9 @@ func (s *Session) admit(call *conversation.Call, m *jsonrpc.Message) (Conversati
 		return nil, fmt.Errorf("%d bytes of answers wait to be read in this session: read them first (GET with Last-Event-ID)", n)
 	}
 	if s.calls == nil {
-		s.calls = map[string]*conversation.Call{}
+		s.calls = map[string]*call{}
 	}
-	s.calls[key] = call
+	s.calls[key] = c
 	return s.conv, nil
 }
 
@@ -132,40 +165,35 @@ const CodeCancelled = -32800
 // stream would look broken, and be resumed.
 func (s *Session) cancel(conv Conversation, m *jsonrpc.Message) {
 	s.mu.Lock()
-	call := s.calls[string(m.Raw(jsonrpc.RequestID))]
+	c := s.calls[string(m.Raw(jsonrpc.RequestID))]
 	s.mu.Unlock()
-	if call == nil || !conv.Cancel(call, m) {
+	if c == nil || !c.giveUp(m) {
 		return
 	}
-	s.finish(call, func() []byte {
-		if s.single {
-			return nil
-		}
-		return jsonrpc.AppendError(nil, call.ID, CodeCancelled, "request cancelled by the client", []byte(`{"outcome":"cancelled"}`))
-	})
-}
-
-// Answer implements conversation.Peer.
-func (s *Session) Answer(call *conversation.Call, msg []byte) {
-	if call.Is("initialize") {
-		s.negotiated(msg)
+	s.log(c, "call cancelled", observe.ClientCancelled)
+	if s.single {
+		s.remove(c)
+		return
 	}
-	s.finish(call, func() []byte { return msg })
+	s.finish(c, jsonrpc.AppendError(nil, c.ID, CodeCancelled, "request cancelled by the client", []byte(`{"outcome":"cancelled"}`)))
 }
 
-// finish removes a call and writes its answer, nil for none.
-func (s *Session) finish(call *conversation.Call, answer func() []byte) {
+// remove forgets a call, and reports whether it was still running.
+func (s *Session) remove(c *call) bool {
 	s.mu.Lock()
-	if s.calls[string(call.ID)] != call {
-		s.mu.Unlock()
-		return
+	defer s.mu.Unlock()
+	if s.calls[string(c.ID)] != c {
+		return false
 	}
-	delete(s.calls, string(call.ID))
+	delete(s.calls, string(c.ID))
 	s.touch()
-	s.mu.Unlock()
-	st := call.Data.(*Stream)
-	if msg := answer(); msg != nil {
-		s.settle(st, msg)
+	return true
+}
+
+// finish removes a call and writes its answer.
+func (s *Session) finish(c *call, msg []byte) {
+	if s.remove(c) {
+		s.settle(c, msg)
 	}
 }
 
@@ -184,45 +212,42 @@ func (s *Session) negotiated(msg []byte) {
 	s.mu.Unlock()
 }
 
-// settle writes one answer to the stream, and ends it with the last.
-func (s *Session) settle(st *Stream, msg []byte) {
-	if st == &s.general {
-		st.log.Append(msg, true)
-		return
-	}
+// settle writes the answer to a call to its stream, and ends the stream with
+// the last one.
+func (s *Session) settle(c *call, msg []byte) {
+	st := c.st
 	s.mu.Lock()
-	st.pending--
-	last := st.pending <= 0
-	if last {
-		s.dropPostLocked(st)
+	defer s.mu.Unlock() // until the answer stands among those to be delivered
+	last := false
+	if st != &s.general {
+		st.pending--
+		if last = st.pending <= 0; last {
+			s.dropPostLocked(st)
+		}
 	}
-	s.mu.Unlock()
+	var seq eventlog.Seq
 	if last {
-		st.log.Finish(msg)
+		seq = st.log.Finish(msg)
 	} else {
-		st.log.Append(msg, true)
+		seq = st.log.Append(msg, true)
+	}
+	if c.root.Load().entry != 0 && seq > 0 && !c.handedOver {
+		if st.ends == nil {
+			st.ends = st.one[:0]
+		}
+		st.ends = append(st.ends, ended{seq, c.root.Load().entry})
 	}
 }
 
-// Message implements conversation.Peer: a message goes to one stream only
-// (2025-11-25 basic/transports, "Multiple Connections").
-func (s *Session) Message(call *conversation.Call, msg []byte) {
-	s.streamFor(call).log.Append(msg, false)
-}
-
-// streamFor returns the stream of the call; without one the general stream if
+// streamForLocked returns the stream of the call; without one the general stream if
 // it is read; else that of the newest POST which can take it; else the general
 // one, where it waits for a reader.
-func (s *Session) streamFor(call *conversation.Call) *Stream {
+func (s *Session) streamForLocked(c *call) *Stream {
 	if s.single {
 		return &s.general
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if call != nil {
-		if st := call.Data.(*Stream); st.events && st.pending > 0 {
-			return st
-		}
+	if c != nil && c.st.events && c.st.pending > 0 {
+		return c.st
 	}
 	if s.general.reader != nil {
 		return &s.general

@@ -32,6 +32,24 @@ type Encoder interface {
 	Heartbeat(dst []byte) []byte
 }
 
+// Pace says when a quiet stream needs a comment, and when it is better closed.
+type Pace interface {
+	// Beat returns how long the stream may be quiet.
+	Beat() time.Duration
+	// RotateAt returns when the gateway is to end the stream, since something on
+	// the way would soon after; zero: never.
+	RotateAt() time.Time
+}
+
+// Every is the Pace of a comment after each such time, and no rotation.
+type Every time.Duration
+
+// Beat implements Pace.
+func (e Every) Beat() time.Duration { return time.Duration(e) }
+
+// RotateAt implements Pace.
+func (Every) RotateAt() time.Time { return time.Time{} }
+
 // Reader delivers one stream to one output.
 type Reader struct {
 	st  *Stream
@@ -45,6 +63,17 @@ type Reader struct {
 // the one before. A fresh reader of the general stream begins where delivery
 // stopped, whatever pos, and the one before it waits for its turn.
 func (st *Stream) Read(out Output, pos eventlog.Seq, fresh bool) (*Reader, error) {
+	r, err := st.attach(out, pos, fresh)
+	if err == nil {
+		if pos > 0 && !fresh { // it names what arrived
+			st.delivered(pos)
+		}
+		st.readChanged()
+	}
+	return r, err
+}
+
+func (st *Stream) attach(out Output, pos eventlog.Seq, fresh bool) (*Reader, error) {
 	r := &Reader{st: st, out: out, pos: pos}
 	s := st.sess
 	s.mu.Lock()
@@ -52,7 +81,7 @@ func (st *Stream) Read(out Output, pos eventlog.Seq, fresh bool) (*Reader, error
 	if s.ended != nil && !st.posting { // a POST still gets the errors that its calls ended with
 		return nil, s.ended
 	}
-	s.touch()
+	s.heardLocked()
 	s.readers++
 	before := st.reader
 	st.reader = r
@@ -80,6 +109,11 @@ func (r *Reader) Pos() eventlog.Seq { return r.pos }
 
 // detach removes the reader; the newest one that waits takes its turn.
 func (r *Reader) detach() {
+	r.release()
+	r.st.readChanged()
+}
+
+func (r *Reader) release() {
 	s := r.st.sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,9 +173,10 @@ func (r *Reader) state() (turn bool, cause error) {
 const batchBytes = 64 << 10
 
 // Run delivers until the stream has ended (nil), the connection is gone or
-// its time for a write is over (the output's error), or the reader is stopped
-// (the cause). first is written before anything else.
-func (r *Reader) Run(enc Encoder, heartbeat time.Duration, first []byte) error {
+// its time for a write is over (the output's error), the reader is stopped
+// (the cause), or it is time to rotate (ErrRotated). first is written before
+// anything else.
+func (r *Reader) Run(enc Encoder, pace Pace, first []byte) error {
 	defer r.detach()
 	log := &r.st.log
 	buf := bufPool.Get().(*[]byte)
@@ -151,35 +186,43 @@ func (r *Reader) Run(enc Encoder, heartbeat time.Duration, first []byte) error {
 			return err
 		}
 	}
-	beat := time.Now().Add(heartbeat)
+	wrote := time.Now()
 	for {
 		turn, cause := r.state()
 		if cause != nil {
 			return cause
 		}
 		if turn {
-			wrote, ended, err := r.deliver(enc, buf)
+			some, ended, err := r.deliver(enc, buf)
 			if err != nil || ended {
 				return err
 			}
-			if wrote {
-				beat = time.Now().Add(heartbeat)
+			if some {
+				wrote = time.Now()
 				continue
 			}
 			log.Wake(r.pos, r.out.Wake)
 		}
 		putBuf(buf)
 		*buf = nil // an idle stream holds no buffer
-		if err := r.out.Wait(beat); err != nil {
+		until, rotate := wrote.Add(pace.Beat()), pace.RotateAt()
+		if !rotate.IsZero() && rotate.Before(until) {
+			until = rotate
+		}
+		if err := r.out.Wait(until); err != nil {
 			return err
 		}
-		if now := time.Now(); !now.Before(beat) {
+		now := time.Now()
+		if !rotate.IsZero() && !now.Before(rotate) {
+			return ErrRotated
+		}
+		if !now.Before(wrote.Add(pace.Beat())) {
 			if *buf = enc.Heartbeat((*buf)[:0]); len(*buf) > 0 {
 				if err := r.out.Write(*buf); err != nil {
 					return err
 				}
 			}
-			beat = now.Add(heartbeat)
+			wrote = now
 		}
 	}
 }
@@ -216,6 +259,7 @@ func (r *Reader) deliver(enc Encoder, buf *[]byte) (wrote, ended bool, err error
 		r.pos = log.Head()
 	}
 	log.Delivered(r.pos)
+	r.st.delivered(r.pos)
 	return true, !more, nil
 }
 

@@ -1,12 +1,17 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/holdfast-mcp/holdfast/internal/calls"
+	"github.com/holdfast-mcp/holdfast/internal/liveness"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 )
 
 // ErrTooMany: as many sessions as may be. Match with errors.Is.
@@ -14,11 +19,15 @@ var ErrTooMany = errors.New("session: too many sessions (--max-sessions)")
 
 // RegistryOptions of a registry.
 type RegistryOptions struct {
-	Limits  Limits
-	Timeout time.Duration // without a call or a read stream, a session ends after this
-	Grace   time.Duration // an HTTP+SSE session ends this long after its stream
-	Max     int           // sessions at once
-	Log     *slog.Logger
+	Limits   Limits
+	Timeout  time.Duration // without a call or a read stream, a session ends after this
+	Grace    time.Duration // an HTTP+SSE session ends this long after its stream
+	Max      int           // sessions at once
+	Log      *slog.Logger
+	Book     *Book                         // of their calls; nil: none is entered
+	Liveness liveness.Settings             // how silent clients are judged; a negative interval: without pings
+	Rules    func(tool string) calls.Rules // what holds for a call; needed with a book
+	Observe  func(observe.Event)           // nil: nobody is told
 }
 
 // Registry holds the live sessions by id. Safe for concurrent use.
@@ -46,7 +55,7 @@ func (r *Registry) New(single bool) (*Session, error) {
 	case len(r.all) >= r.opts.Max:
 		return nil, ErrTooMany
 	}
-	s := newSession(rand.Text(), single, r.opts.Limits)
+	s := newSession(rand.Text(), single, &r.opts)
 	r.all[s.ID] = s
 	return s, nil
 }
@@ -69,9 +78,20 @@ func (r *Registry) Get(id string) *Session {
 // End ends a session, and forgets it.
 func (r *Registry) End(s *Session, cause error) {
 	if s.End(cause) {
-		r.opts.Log.Info("session ended", "session", Short(s.ID), "cause", cause)
+		r.tell(s, cause)
 	}
 	r.remove(s)
+}
+
+// tell tells of a session's end.
+func (r *Registry) tell(s *Session, err error) {
+	e := observe.Ended(observe.Session, cmp.Or(CauseOf(err), observe.Refused))
+	e.Session, e.Age, e.Text = Short(s.ID), time.Since(s.opened), "session ended"
+	if r.opts.Observe != nil {
+		r.opts.Observe(e)
+		return
+	}
+	r.opts.Log.Info(e.Text, "session", e.Session, "cause", e.Cause, "error", err)
 }
 
 func (r *Registry) remove(s *Session) {
@@ -109,6 +129,9 @@ func (r *Registry) snapshot() []*Session {
 // Run ends idle sessions until ctx is done.
 func (r *Registry) Run(ctx context.Context) {
 	every := min(r.opts.Timeout, r.opts.Grace) / 4
+	if d := r.opts.Liveness.Interval; d > 0 {
+		every = min(every, d/4, r.opts.Liveness.Timeout/2)
+	}
 	t := time.NewTicker(min(max(every, 50*time.Millisecond), 30*time.Second))
 	defer t.Stop()
 	for {
@@ -123,16 +146,30 @@ func (r *Registry) Run(ctx context.Context) {
 
 func (r *Registry) sweep(now time.Time) {
 	for _, s := range r.snapshot() {
+		s.attend(now)
 		switch {
 		case s.Err() != nil:
-			r.opts.Log.Info("session ended", "session", Short(s.ID), "cause", s.Err())
+			r.tell(s, s.Err())
 			r.remove(s)
-		case s.single && s.quietFor(now, false) >= r.opts.Grace:
+		case s.single && !s.keeps() && s.quietFor(now, false) >= r.opts.Grace:
 			r.End(s, ErrAbandoned)
 		case s.quietFor(now, true) >= r.opts.Timeout:
 			r.End(s, ErrIdle)
 		}
 	}
+}
+
+// keeps reports whether a call is running that is not cancelled for want of a
+// reader.
+func (s *Session) keeps() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.keep {
+			return true
+		}
+	}
+	return false
 }
 
 // evictAfter is how long a Streamable HTTP client must have been quiet, without

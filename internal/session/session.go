@@ -5,6 +5,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -24,8 +26,38 @@ var (
 	ErrEvicted    = errors.New("session: the client was away and its place was needed")
 	ErrShutdown   = errors.New("session: the gateway is shutting down")
 	ErrSuperseded = errors.New("session: superseded by another reader")
+	ErrRotated    = errors.New("session: closed before the path would")
 	ErrNoServer   = errors.New("session: the server is gone")
 )
+
+// CauseOf is the cause, of the closed list, that a session's or a reader's end
+// has; "" for an error of the connection, and for nil.
+func CauseOf(err error) observe.Cause {
+	for _, c := range []struct {
+		err   error
+		cause observe.Cause
+	}{
+		{ErrDeleted, observe.Deleted}, {ErrIdle, observe.SessionIdle}, {ErrAbandoned, observe.Abandoned}, {ErrEvicted, observe.Evicted},
+		{ErrShutdown, observe.Drain}, {ErrSuperseded, observe.Superseded}, {ErrRotated, observe.Rotation},
+	} {
+		if errors.Is(err, c.err) {
+			return c.cause
+		}
+	}
+	if errors.Is(err, ErrNoServer) {
+		return conversation.CauseOf(err)
+	}
+	return ""
+}
+
+// StreamCause is why the gateway ended a stream of the session, as Reader.Run
+// returned; "" if it was the connection that failed.
+func (s *Session) StreamCause(err error) observe.Cause {
+	if err == nil {
+		return cmp.Or(CauseOf(s.Err()), observe.Answered)
+	}
+	return CauseOf(err)
+}
 
 // Conversation is what a session needs of its server.
 type Conversation interface {
@@ -33,6 +65,7 @@ type Conversation interface {
 	Notify(p conversation.Peer, m *jsonrpc.Message) error
 	Reply(p conversation.Peer, m *jsonrpc.Message)
 	Cancel(call *conversation.Call, m *jsonrpc.Message) bool
+	Asks(id []byte) bool
 }
 
 // Limits bounds what a session retains.
@@ -56,36 +89,50 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// Who is who a session's client is, as far as it can be told.
+type Who struct {
+	Caller    string // whose orphaned calls it may join; of one session only, mostly
+	KeyHolder string // whose idempotency keys are its own
+}
+
 // Session is safe for concurrent use.
 type Session struct {
 	ID     string
 	single bool // all goes to the general stream: HTTP+SSE, stdio
+	o      *RegistryOptions
+	opened time.Time
 	limits Limits
+	book   *Book // nil: calls are not entered
 
 	general Stream // messages that belong to no POST
 
-	mu       sync.Mutex // guards the fields below
-	conv     Conversation
-	leave    func(reason string) // leaves the conversation
-	version  era.Version         // "" until negotiated
-	started  bool                // initialize was sent
-	opening  string              // see Opening; "" once more was said
-	calls    map[string]*conversation.Call
-	streams  map[uint64]*Stream // that have given out event ids
-	posts    []*Stream          // with unanswered calls, oldest first
-	lastPost uint64
-	readers  int       // attached now, of any stream
-	parked   []*Reader // of the general stream, waiting for their turn
-	used     time.Time // when the client was last heard, or a reader left
-	ended    error     // why the session is over
-	done     chan struct{}
+	mu         sync.Mutex // guards the fields below
+	conv       Conversation
+	leave      func(reason string) // leaves the conversation
+	version    era.Version         // "" until negotiated
+	started    bool                // initialize was sent
+	opening    string              // see Opening; "" once more was said
+	who        Who
+	identified bool // by its connections
+	calls      map[string]*call
+	pulse      pulse
+	lent       map[*call]bool     // calls of this conversation that another session's client waits for
+	streams    map[uint64]*Stream // that have given out event ids
+	posts      []*Stream          // with unanswered calls, oldest first
+	lastPost   uint64
+	readers    int       // attached now, of any stream
+	parked     []*Reader // of the general stream, waiting for their turn
+	used       time.Time // when the client was last heard, or a reader left
+	ended      error     // why the session is over
+	done       chan struct{}
 }
 
 var _ conversation.Peer = (*Session)(nil)
 
 // newSession returns a session without a conversation.
-func newSession(id string, single bool, l Limits) *Session {
-	s := &Session{ID: id, single: single, limits: l.withDefaults(), used: time.Now(), done: make(chan struct{})}
+func newSession(id string, single bool, o *RegistryOptions) *Session {
+	s := &Session{ID: id, single: single, o: o, limits: o.Limits.withDefaults(), book: o.Book, opened: time.Now(), used: time.Now(), done: make(chan struct{})}
+	s.who = Who{"session\x00" + id, "session\x00" + id}
 	s.general.sess = s
 	s.general.log.SetLimits(s.limits.Stream)
 	return s
@@ -121,6 +168,17 @@ func (s *Session) Begin() bool {
 	return first
 }
 
+// Identify says who the client is; without it, it is nobody but this session.
+func (s *Session) Identify(who Who) {
+	s.mu.Lock()
+	s.identified = true
+	if who.Caller != "" {
+		s.who.Caller = who.Caller
+	}
+	s.who.KeyHolder = who.KeyHolder
+	s.mu.Unlock()
+}
+
 // Version returns the negotiated version, "" before there is one.
 func (s *Session) Version() era.Version {
 	s.mu.Lock()
@@ -144,7 +202,7 @@ func (s *Session) touch() { s.used = time.Now() }
 // Touch notes that the client was heard.
 func (s *Session) Touch() {
 	s.mu.Lock()
-	s.touch()
+	s.heardLocked()
 	s.mu.Unlock()
 }
 
@@ -176,16 +234,11 @@ func (s *Session) End(cause error) bool {
 		return false
 	}
 	s.ended = cause
-	leave := s.leave
-	calls, parked := s.calls, s.parked
+	running, parked := s.calls, s.parked
 	s.calls, s.parked = nil, nil
 	s.mu.Unlock()
-	if leave != nil {
-		leave(cause.Error())
-	}
-	for _, call := range calls {
-		s.settle(call.Data.(*Stream), jsonrpc.AppendError(nil, call.ID, CodeEnded, cause.Error(), []byte(`{"outcome":"unknown"}`)))
-	}
+	s.endCalls(running, cause)
+	s.leaveUnlessLent()
 	s.mu.Lock()
 	for _, r := range parked {
 		r.stopLocked(cause)
@@ -202,6 +255,35 @@ func (s *Session) End(cause error) bool {
 	}
 	close(s.done)
 	return true
+}
+
+// leaveUnlessLent leaves the conversation of a session that is over, once
+// nobody else waits for what is executed there.
+func (s *Session) leaveUnlessLent() {
+	s.mu.Lock()
+	ended, leave := s.ended, s.leave
+	if ended == nil || len(s.lent) > 0 {
+		leave = nil
+	} else {
+		s.leave = nil
+	}
+	s.mu.Unlock()
+	if leave != nil {
+		leave(ended.Error())
+	}
+}
+
+// endCalls cancels the calls of a session that is over, and answers them.
+func (s *Session) endCalls(running map[string]*call, cause error) {
+	if len(running) == 0 {
+		return
+	}
+	note := cancelledFor(cause.Error())
+	for _, c := range running {
+		c.giveUp(note)
+		// An answer that came just now finds the call gone.
+		s.settle(c, jsonrpc.AppendError(nil, c.ID, CodeEnded, cause.Error(), []byte(`{"outcome":"unknown"}`)))
+	}
 }
 
 // CodeEnded answers a call whose session ended.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
+	"github.com/holdfast-mcp/holdfast/internal/wire"
 )
 
 // ErrUnknownEvent: an event id that this session never gave out.
@@ -19,13 +20,19 @@ type Stream struct {
 	sess   *Session
 	log    eventlog.Memory
 	events bool // the client takes an event stream
+	alone  bool // one request is answered on it
 
 	// Guarded by sess.mu.
 	num     uint64 // in event ids; 0: the general stream, or none given out yet
 	pending int    // calls not answered yet
 	reader  *Reader
-	turn    *Reader // the one that may be writing; another reader than that waits for it
-	posting bool    // its POST may yet come to read it, even after the session's end
+	turn    *Reader  // the one that may be writing; another reader than that waits for it
+	posting bool     // its POST may yet come to read it, even after the session's end
+	lost    bool     // the book was told that nobody reads it
+	ends    []ended  // answers that were not confirmed yet, in order
+	one     [1]ended // what ends mostly is
+
+	forgotten bool // written in one piece
 }
 
 // General returns the stream of messages that belong to no POST. It never ends.
@@ -37,7 +44,7 @@ func (s *Session) Post(n int, events bool) *Stream {
 	if s.single {
 		return &s.general
 	}
-	st := &Stream{sess: s, pending: n, events: events, posting: true}
+	st := &Stream{sess: s, pending: n, events: events, alone: n == 1, posting: true}
 	st.log.SetLimits(s.limits.Stream)
 	s.mu.Lock()
 	if s.ended == nil {
@@ -58,11 +65,34 @@ func (s *Session) dropPostLocked(st *Stream) {
 // Log returns the stream's log.
 func (st *Stream) Log() *eventlog.Memory { return &st.log }
 
-// Forget frees a stream whose answers were delivered in one piece, so that no
-// event id was given out.
-func (st *Stream) Forget() {
-	if st != &st.sess.general {
-		st.log.Release()
+// Forget frees a stream whose answers were written in one piece, so that no
+// event id was given out. fate tells later whether they arrived.
+func (st *Stream) Forget(fate *wire.Fate) {
+	s := st.sess
+	if st == &s.general {
+		return
+	}
+	s.mu.Lock()
+	st.forgotten = true
+	entered := len(st.ends) > 0
+	s.mu.Unlock()
+	st.log.Release()
+	if entered {
+		fate.Await((*outcome)(st))
+	}
+}
+
+// outcome is a stream whose answers were written, to be told what became of them.
+type outcome Stream
+
+// Arrived implements wire.Told.
+func (o *outcome) Arrived(ok bool) {
+	for _, e := range o.ends { // nothing is added any more
+		if ok {
+			o.sess.book.Deliver(e.entry)
+		} else {
+			o.sess.book.Lose(e.entry)
+		}
 	}
 }
 
@@ -71,10 +101,14 @@ func (st *Stream) Forget() {
 func (st *Stream) Posted() {
 	s := st.sess
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	st.posting = false
 	if s.ended != nil && st.reader == nil && st != &s.general {
 		st.log.Release()
+	}
+	lost := !st.forgotten && (st.pending > 0 || len(st.ends) > 0)
+	s.mu.Unlock()
+	if lost {
+		st.readChanged()
 	}
 }
 
@@ -119,6 +153,18 @@ func (s *Session) pruneLocked() {
 		s.streams[oldest].log.Release()
 		delete(s.streams, oldest)
 	}
+}
+
+// drop frees a stream whose answer was kept for its client, and is no longer.
+func (s *Session) drop(st *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st == &s.general || st.pending > 0 || st.reader != nil {
+		return
+	}
+	delete(s.streams, st.num)
+	st.ends = nil
+	st.log.Release()
 }
 
 // Abandon says that nobody will read the stream: what it holds, and what may

@@ -17,6 +17,9 @@ import (
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
+// HeaderKey is the header that makes a request known when it is sent again.
+const HeaderKey = "Idempotency-Key"
+
 // Limits of one HTTP exchange.
 type Limits struct {
 	MaxBody      int           // bytes of a request's body
@@ -226,6 +229,16 @@ func refused(params string) bool {
 	return false
 }
 
+// Principal is who a request comes from, as far as it can be told without
+// authentication.
+func Principal(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host + "\x00" + r.Header.Get("X-Forwarded-For") + "\x00" + r.Header.Get("Authorization")
+}
+
 // ClientKey tells one client's initialize from another's: by where it comes
 // from, and by all that it says.
 func ClientKey(r *http.Request, m *jsonrpc.Message) string {
@@ -235,4 +248,17 @@ func ClientKey(r *http.Request, m *jsonrpc.Message) string {
 		_, _ = fmt.Fprintf(sum, "%d:%s", len(part), part)
 	}
 	return string(sum.Sum(nil))
+}
+
+// Route is how a request reached the gateway: the address of who sent it, and
+// whom that one forwards for.
+func Route(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	if f := r.Header.Get("X-Forwarded-For"); f != "" {
+		host += " for " + f[:min(len(f), 100)]
+	}
+	return host
 }

@@ -264,3 +264,23 @@ func FuzzHeaders(f *testing.F) {
 		}
 	})
 }
+
+// TestPrincipal: the client's port is not part of it, all else that tells
+// clients apart is.
+func TestPrincipal(t *testing.T) {
+	from := func(addr, forwarded, authorization string) string {
+		return Principal(&http.Request{RemoteAddr: addr, Header: http.Header{"X-Forwarded-For": {forwarded}, "Authorization": {authorization}}})
+	}
+	one := from("10.0.0.1:1000", "1.1.1.1", "Bearer a")
+	if from("10.0.0.1:2000", "1.1.1.1", "Bearer a") != one {
+		t.Error("another connection is another client")
+	}
+	seen := map[string]bool{one: true}
+	for _, other := range []string{from("10.0.0.2:1000", "1.1.1.1", "Bearer a"), from("10.0.0.1:1000", "1.1.1.2", "Bearer a"),
+		from("10.0.0.1:1000", "1.1.1.1", "Bearer b"), from("10.0.0.1:1000", "Bearer a", "1.1.1.1"), from("@", "", "")} {
+		if seen[other] {
+			t.Errorf("%q is of two clients", other)
+		}
+		seen[other] = true
+	}
+}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -23,6 +22,8 @@ import (
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/sse"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
@@ -31,17 +32,19 @@ import (
 
 // Options of the binding. All fields are needed, but for those that say so.
 type Options struct {
-	Host      *session.Host
-	Limits    wire.Limits
-	Stream    *httpstream.Options
-	Heartbeat time.Duration // between comments on a quiet stream
-	Retry     time.Duration // what clients are told to wait before they reconnect
-	Endpoint  string        // where messages are posted, as the client is told: a path or a whole URL
+	Host     *session.Host
+	Limits   wire.Limits
+	Stream   *httpstream.Options
+	Routes   *route.Routes // what is known of the ways to clients
+	Retry    time.Duration // what clients are told to wait before they reconnect
+	Endpoint string        // where messages are posted, as the client is told: a path or a whole URL
 	// Stateless serves messages of the stateless era, nil to refuse them.
 	Stateless *exchange.Host
-	Draining  func() bool
-	Go        func(func()) // runs a goroutine that the gateway waits for
-	Log       *slog.Logger
+	// Identify tells who a client is, by its initialize; nil: nobody but its session.
+	Identify func(r *http.Request, m *jsonrpc.Message) session.Who
+	Draining func() bool
+	Go       func(func()) // runs a goroutine that the gateway waits for
+	Log      *slog.Logger
 }
 
 // Server serves the stream and takes the messages. Safe for concurrent use.
@@ -84,9 +87,10 @@ func (s *Server) Events(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	timed := s.o.Routes.Open(wire.Route(r), out)
 	run := func() {
 		defer out.Close()
-		s.deliver(out, sess, pos)
+		s.deliver(timed, sess, pos)
 	}
 	if httpstream.Taken(out) { // net/http is done with it
 		s.o.Go(run)
@@ -134,19 +138,26 @@ func (e encoder) Event(dst []byte, _ *session.Stream, ev eventlog.Event) []byte 
 // Heartbeat implements session.Encoder.
 func (encoder) Heartbeat(dst []byte) []byte { return sse.AppendComment(dst, "") }
 
-func (s *Server) deliver(out httpstream.Response, sess *session.Session, pos eventlog.Seq) {
+func (s *Server) deliver(out *route.Stream, sess *session.Session, pos eventlog.Seq) {
 	reader, err := sess.General().Read(out, pos, false)
 	if err != nil {
 		return
 	}
 	endpoint := s.o.Endpoint + "?sessionId=" + url.QueryEscape(sess.ID)
 	first := sse.AppendEvent(nil, sse.Event{Name: "endpoint", Data: []byte(endpoint)})
-	err = reader.Run(encoder{sess.ID}, s.o.Heartbeat, first)
+	err = reader.Run(encoder{sess.ID}, steady{out}, first)
 	if err == nil && errors.Is(sess.Err(), session.ErrShutdown) {
 		_ = out.Write(sse.AppendRetry(nil, s.o.Retry))
 	}
-	s.o.Log.Debug("stream ended", "session", session.Short(sess.ID), "cause", err)
+	out.End(observe.Event{Session: session.Short(sess.ID)}, sess.StreamCause(err), err)
 }
+
+// steady is the pace of a stream that is never rotated: its client might not
+// come back to the same session.
+type steady struct{ *route.Stream }
+
+// RotateAt implements session.Pace.
+func (steady) RotateAt() time.Time { return time.Time{} }
 
 // Message is the handler that takes a client's messages.
 func (s *Server) Message(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +208,7 @@ func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire
 	if m.Kind() == jsonrpc.Request && m.Is("initialize") {
 		return s.initialize(sess, r, m)
 	}
-	sess.Take(sess.General(), m)
+	sess.TakeKeyed(sess.General(), m, r.Header.Get(wire.HeaderKey))
 	return nil
 }
 
@@ -220,7 +231,7 @@ func (s *Server) stateless(sess *session.Session, r *http.Request, m *jsonrpc.Me
 	sess.Touch()
 	switch {
 	case s.o.Stateless != nil:
-		s.inbox(sess, r, emit).Take(m)
+		s.inbox(sess, r, emit).TakeKeyed(m, r.Header.Get(wire.HeaderKey))
 	case m.Kind() == jsonrpc.Request:
 		emit(jsonrpc.AppendError(nil, bytes.Clone(m.Raw(jsonrpc.ID)), era.StatelessRefusalCode, era.StatelessRefusal, nil), true)
 	}
@@ -233,8 +244,7 @@ func (s *Server) inbox(sess *session.Session, r *http.Request, emit func(msg []b
 	defer s.mu.Unlock()
 	b := s.inboxes[sess]
 	if b == nil {
-		host, _, _ := net.SplitHostPort(r.RemoteAddr)
-		b = &exchange.Inbox{Host: s.o.Stateless, Principal: host + "\x00" + r.Header.Get("Authorization"), Emit: emit}
+		b = &exchange.Inbox{Host: s.o.Stateless, Principal: wire.Principal(r), Emit: emit}
 		s.inboxes[sess] = b
 		s.o.Go(func() {
 			<-sess.Done()
@@ -291,6 +301,9 @@ func (s *Server) admit(m *jsonrpc.Message) *wire.Refusal {
 func (s *Server) initialize(sess *session.Session, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
 	if !sess.Begin() {
 		return wire.Malformed(m, errors.New("this session is initialized already"))
+	}
+	if s.o.Identify != nil {
+		sess.Identify(s.o.Identify(r, m))
 	}
 	key := wire.ClientKey(r, m)
 	sess.Opening(key)

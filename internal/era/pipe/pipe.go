@@ -48,7 +48,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		return err
 	}
 	delivered := make(chan error, 1)
-	go func() { delivered <- reader.Run(encoder{}, time.Hour, nil) }() // ends with the session, or with out
+	go func() { delivered <- reader.Run(encoder{}, session.Every(time.Hour), nil) }() // ends with the session, or with out
 	var cause error
 	select {
 	case <-ctx.Done():

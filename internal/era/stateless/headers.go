@@ -9,10 +9,9 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
@@ -138,12 +137,14 @@ const paramPrefix = "Mcp-Param-"
 // checkParams compares the Mcp-Param headers with the arguments that the
 // tool's schema mirrors into them.
 func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, tool string) *wire.Refusal {
+	principal := wire.Principal(r)
 	ask := func(ctx context.Context, params []byte) ([]byte, error) {
-		return s.o.Host.Ask(ctx, Principal(r), m, "tools/list", params)
+		return s.o.Host.Ask(ctx, principal, m, "tools/list", params)
 	}
-	refusal := compare(r, s.schemas.of(r.Context(), ask, tool, false), m)
+	who := exchange.Identity(principal, m)
+	refusal := compare(r, s.schemas.of(r.Context(), who, ask, tool, false), m)
 	if refusal != nil { // the tool may have changed
-		refusal = compare(r, s.schemas.of(r.Context(), ask, tool, true), m)
+		refusal = compare(r, s.schemas.of(r.Context(), who, ask, tool, true), m)
 	}
 	return refusal
 }
@@ -199,102 +200,3 @@ func equal(header string, value []byte) bool {
 // decimal is how integers are written, and what comes of them where all numbers
 // have a fraction.
 var decimal = regexp.MustCompile(`^-?[0-9]{1,32}(\.[0-9]{1,32})?$`)
-
-// mirroredParam is one argument that a tool's schema mirrors into a header.
-type mirroredParam struct {
-	header string
-	path   []string
-}
-
-// schemas knows which arguments tools mirror. Safe for concurrent use.
-type schemas struct {
-	mu      sync.Mutex // guards the fields below
-	tools   map[string][]mirroredParam
-	fetched time.Time
-}
-
-// asker asks the server for a page of its tools.
-type asker func(ctx context.Context, params []byte) ([]byte, error)
-
-// How long what tools/list said is believed, how often it is asked again, and
-// how many pages of it are read.
-const (
-	schemasKeep  = time.Minute
-	schemasAgain = time.Second
-	schemasPages = 100
-)
-
-// of returns what a tool mirrors. A server that cannot be asked mirrors
-// nothing.
-func (c *schemas) of(ctx context.Context, ask asker, tool string, again bool) []mirroredParam {
-	c.mu.Lock()
-	params, known := c.tools[tool]
-	age := time.Since(c.fetched)
-	c.mu.Unlock()
-	if known && !again && age < schemasKeep || (!known || again) && age < schemasAgain {
-		return params
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tools := map[string][]mirroredParam{}
-	cursor := []byte("{}")
-	failed := false
-	for range schemasPages {
-		page, err := ask(ctx, cursor)
-		if err != nil {
-			failed = true
-			break
-		}
-		collect(page, tools)
-		next := jsonrpc.Get(page, "nextCursor")
-		if next == nil || string(next) == "null" {
-			break
-		}
-		cursor = jsonrpc.AppendObject(nil, nil, nil, jsonrpc.Member{Key: "cursor", Value: next})
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetched = time.Now()
-	if !failed || c.tools == nil { // what was known is better than nothing
-		c.tools = tools
-	}
-	return c.tools[tool]
-}
-
-// collect notes what the tools of one page mirror.
-func collect(page []byte, tools map[string][]mirroredParam) {
-	var list struct {
-		Tools []struct {
-			Name        string          `json:"name"`
-			InputSchema json.RawMessage `json:"inputSchema"`
-		} `json:"tools"`
-	}
-	if json.Unmarshal(page, &list) != nil {
-		return
-	}
-	for _, t := range list.Tools {
-		tools[t.Name] = annotated(t.InputSchema, nil, 0)
-	}
-}
-
-// fieldName is what a header may be called (RFC 9110 section 5.1). Of a tool
-// that wants another one clients keep away.
-var fieldName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
-
-// annotated finds the x-mcp-header annotations that are reachable by properties
-// alone (2026-07-28 basic/transports/streamable-http, "Schema Extension").
-func annotated(schema []byte, path []string, depth int) []mirroredParam {
-	if depth > 16 {
-		return nil
-	}
-	var out []mirroredParam
-	for _, p := range jsonrpc.Members(jsonrpc.Get(schema, "properties")) {
-		at := append(append([]string(nil), path...), p.Key)
-		var header string
-		if json.Unmarshal(jsonrpc.Get(p.Value, "x-mcp-header"), &header) == nil && fieldName.MatchString(header) {
-			out = append(out, mirroredParam{header, at})
-		}
-		out = append(out, annotated(p.Value, at, depth+1)...)
-	}
-	return out
-}

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -49,8 +51,9 @@ func message(t testing.TB, method, params string) *jsonrpc.Message {
 // known is a server that knows what its tools mirror.
 func known(tools string) *Server {
 	s := &Server{}
-	s.schemas.tools, s.schemas.fetched = map[string][]mirroredParam{}, time.Now().Add(time.Hour) // so that nobody is asked
-	collect([]byte(`{"tools":`+tools+`}`), s.schemas.tools)
+	all := map[string][]mirroredParam{}
+	collect([]byte(`{"tools":`+tools+`}`), all)
+	s.schemas.clients = map[[32]byte]*shown{exchange.Identity("\x00\x00", &jsonrpc.Message{}): {tools: all, fetched: time.Now().Add(time.Hour)}} // so that nobody is asked
 	return s
 }
 
@@ -248,7 +251,7 @@ func TestSchemas(t *testing.T) {
 		look := func(what, tool string, again bool, wantAsked int, wantHeader string) {
 			t.Helper()
 			asked = 0
-			got := c.of(t.Context(), ask, tool, again)
+			got := c.of(t.Context(), [32]byte{}, ask, tool, again)
 			name := ""
 			if len(got) > 0 {
 				name = got[0].header
@@ -271,6 +274,92 @@ func TestSchemas(t *testing.T) {
 		broken = true
 		look("of a server that cannot be asked", "b", false, 1, "Zone")
 		look("once more", "b", false, 0, "Zone")
+	})
+}
+
+// TestSchemasOfOneClient are not another's: a server may show each its own.
+func TestSchemasOfOneClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c schemas
+		asked := 0
+		look := func(n int) string {
+			ask := func(context.Context, []byte) ([]byte, error) {
+				asked++
+				return fmt.Appendf(nil, `{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"x-mcp-header":"H%d"}}}}]}`, n), nil
+			}
+			time.Sleep(time.Millisecond)
+			return c.of(t.Context(), [32]byte{byte(n >> 8), byte(n)}, ask, "t", false)[0].header
+		}
+		for range 3 {
+			for n := range 3 {
+				if got := look(n); got != fmt.Sprint("H", n) {
+					t.Errorf("client %d is shown %s", n, got)
+				}
+			}
+		}
+		if asked != 3 {
+			t.Errorf("asked %d times for three clients", asked)
+		}
+		for n := range 3 * schemasClients { // the first one keeps coming
+			look(n)
+			look(0)
+			if len(c.clients) > schemasClients {
+				t.Fatalf("%d clients are remembered", len(c.clients))
+			}
+		}
+		if asked > 3*schemasClients+50 { // once more every minute
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
+// TestSchemasAreAskedForOnce, for all who want to know; who gives up neither
+// waits on nor keeps the others from it.
+func TestSchemasAreAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c schemas
+		var asked atomic.Int64
+		ask := func(ctx context.Context, _ []byte) ([]byte, error) {
+			asked.Add(1)
+			select {
+			case <-time.After(5 * time.Second):
+				return []byte(`{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"x-mcp-header":"Region"}}}}]}`), nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		look := func(patience time.Duration) <-chan string {
+			out := make(chan string, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			go func() { // ends with ctx
+				defer cancel()
+				began := time.Now()
+				n := len(c.of(ctx, [32]byte{}, ask, "t", false))
+				out <- fmt.Sprintf("%d after %v", n, time.Since(began))
+			}()
+			synctest.Wait()
+			return out
+		}
+		first := look(2 * time.Second) // it asks, and gives up
+		brief := look(time.Second)
+		var others []<-chan string
+		for range 10 {
+			others = append(others, look(time.Minute))
+		}
+		if got := <-brief; got != "0 after 1s" {
+			t.Errorf("who has no patience got %s", got)
+		}
+		if got := <-first; got != "0 after 2s" {
+			t.Errorf("who asked first got %s", got)
+		}
+		for _, o := range others {
+			if got := <-o; got != "1 after 7s" {
+				t.Errorf("who waits got %s", got)
+			}
+		}
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times", n)
+		}
 	})
 }
 

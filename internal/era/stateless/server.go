@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/sse"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -27,11 +28,15 @@ type Options struct {
 	Limits      wire.Limits
 	Retained    eventlog.Limits // of what waits to be written on one stream
 	Stream      *httpstream.Options
-	Heartbeat   time.Duration // between comments on a quiet stream
-	AnswerGrace time.Duration // an answer within it goes back as JSON
-	Draining    func() bool
-	Go          func(func()) // runs a goroutine that the gateway waits for
-	Log         *slog.Logger
+	Routes      *route.Routes // what is known of the ways to clients
+	Heartbeat   time.Duration // how long a response may wait for its server without a byte
+	AnswerGrace time.Duration // an answer within it, once the server has the request, goes back as JSON
+	// Caller tells whose call that lingers a request may join without a key; ""
+	// for nobody's. Nil: nobody's.
+	Caller   func(r *http.Request, m *jsonrpc.Message) string
+	Draining func() bool
+	Go       func(func()) // runs a goroutine that the gateway waits for
+	Log      *slog.Logger
 }
 
 // Server answers the stateless requests of one MCP endpoint. Safe for
@@ -46,16 +51,6 @@ func New(o Options) *Server {
 	return &Server{o: o}
 }
 
-// Principal is who a request comes from, as far as it can be told without
-// authentication.
-func Principal(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	return host + "\x00" + r.Header.Get("X-Forwarded-For") + "\x00" + r.Header.Get("Authorization")
-}
-
 // Serve answers the POST of one message, which is not kept.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message) {
 	if m.Kind() != jsonrpc.Request {
@@ -67,6 +62,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
+	began := time.Now()
 	json, events := wire.Accepts(r)
 	var refusal *wire.Refusal
 	switch {
@@ -82,9 +78,14 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 		refusal.Write(w)
 		return
 	}
-	x := &exchanged{s: s, w: w, r: r, json: json, events: events, listening: m.Is("subscriptions/listen")}
+	x := &exchanged{s: s, w: w, r: r, began: began, json: json, events: events, listening: m.Is("subscriptions/listen"), begun: make(chan struct{})}
 	x.log.SetLimits(s.o.Retained)
-	cancel, fail := s.o.Host.Serve(exchange.Request{Principal: Principal(r), Message: m, Emit: x.emit})
+	req := exchange.Request{Principal: wire.Principal(r), Message: m, Emit: x.emit, Begun: func() { close(x.begun) },
+		Receipt: &x.receipt, Key: r.Header.Get(wire.HeaderKey)}
+	if s.o.Caller != nil {
+		req.Caller = s.o.Caller(r, m)
+	}
+	cancel, fail := s.o.Host.Serve(req)
 	if fail != nil {
 		x.fail(m.LegalID(), fail)
 		return
@@ -98,10 +99,13 @@ type exchanged struct {
 	s            *Server
 	w            http.ResponseWriter
 	r            *http.Request
+	began        time.Time
 	json, events bool
 	listening    bool
+	begun        chan struct{} // closed when a server has the request
 	log          eventlog.Memory
 	cancel       func(reason string)
+	receipt      exchange.Receipt
 }
 
 func (x *exchanged) emit(msg []byte, final bool) {
@@ -117,19 +121,19 @@ func (x *exchanged) fail(id []byte, f *exchange.Failure) {
 	if f.NotHere {
 		status = http.StatusNotFound
 	}
-	x.writeJSON(status, f.Answer(id))
+	_ = x.writeJSON(status, f.Answer(id))
 }
 
 // writeJSON answers with one JSON body.
-func (x *exchanged) writeJSON(status int, body []byte) {
+func (x *exchanged) writeJSON(status int, body []byte) error {
 	if status == http.StatusOK {
-		_ = wire.WriteJSON(x.w, body, x.s.o.Limits)
-		return
+		return wire.WriteJSON(x.w, body, x.s.o.Limits)
 	}
 	x.w.Header().Set("Content-Type", "application/json")
 	x.w.Header().Set("Cache-Control", "no-store")
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body)
+	_, err := x.w.Write(body)
+	return err
 }
 
 // statusOf is the HTTP status that goes with an answer (2026-07-28
@@ -153,18 +157,22 @@ func statusOf(answer []byte) int {
 }
 
 // answer answers with one JSON body if the answer comes within the grace and
-// nothing before it, with an event stream otherwise.
+// nothing before it, with an event stream otherwise. The grace begins when the
+// server has the request: it may have to be started, and what it answers then
+// decides the status. Until then a stream is opened after a heartbeat's time: to
+// those on the way a longer silence looks like an end.
 func (x *exchanged) answer() {
 	var few [2]eventlog.Event
 	var grace <-chan time.Time
+	var begun <-chan struct{}
+	limit := time.NewTimer(max(0, x.s.o.Heartbeat-time.Since(x.began)))
+	defer limit.Stop()
 	switch {
 	case x.events && (!x.json || x.listening):
 		x.stream()
 		return
 	case x.events:
-		t := time.NewTimer(x.s.o.AnswerGrace)
-		defer t.Stop()
-		grace = t.C
+		grace, begun = limit.C, x.begun
 	}
 	for {
 		events, _, more := x.log.Read(few[:0], 0, 1<<30)
@@ -177,12 +185,22 @@ func (x *exchanged) answer() {
 		}
 		if !more {
 			body := events[len(events)-1].Data
-			x.writeJSON(statusOf(body), body)
+			if err := x.writeJSON(statusOf(body), body); err != nil {
+				x.end(err)
+				return
+			}
 			x.log.Release()
+			if x.receipt.Held() {
+				receipt := x.receipt
+				wire.FateOf(x.r.Context()).Await(&receipt)
+			}
 			return
 		}
 		select {
 		case <-x.log.Changed(last):
+		case <-begun:
+			begun = nil
+			limit.Reset(x.s.o.AnswerGrace)
 		case <-grace:
 			x.stream()
 			return
@@ -194,9 +212,12 @@ func (x *exchanged) answer() {
 }
 
 // end frees the log, and cancels the request if its client has gone: that is
-// what closing the stream means in this era.
+// what closing the stream means in this era. A call that is held goes on.
 func (x *exchanged) end(err error) {
-	if err != nil {
+	switch {
+	case err == nil:
+		x.receipt.Delivered()
+	case !x.receipt.Lost():
 		x.cancel("the client closed the stream")
 	}
 	x.log.Release()
@@ -212,9 +233,19 @@ func (x *exchanged) stream() {
 		x.end(err)
 		return
 	}
+	timed := x.s.o.Routes.Open(wire.Route(x.r), out)
 	run := func() {
 		defer out.Close()
-		x.end(x.deliver(out))
+		err := x.deliver(timed)
+		cause := observe.Answered
+		switch {
+		case err != nil:
+			cause = ""
+		case x.s.o.Draining():
+			cause = observe.Drain
+		}
+		timed.End(observe.Event{}, cause, err)
+		x.end(err)
 	}
 	if httpstream.Taken(out) { // net/http is done with it
 		x.s.o.Go(run)
@@ -227,14 +258,14 @@ func (x *exchanged) stream() {
 const batchBytes = 64 << 10
 
 // deliver writes the log until its end.
-func (x *exchanged) deliver(out httpstream.Response) error {
+func (x *exchanged) deliver(out *route.Stream) error {
 	if err := out.Write(sse.AppendComment(nil, "")); err != nil {
 		return err
 	}
 	var few [16]eventlog.Event
 	var buf []byte
 	pos := eventlog.Seq(0)
-	beat := time.Now().Add(x.s.o.Heartbeat)
+	wrote := time.Now()
 	for {
 		events, _, more := x.log.Read(few[:0], pos, batchBytes)
 		if len(events) > 0 {
@@ -247,7 +278,7 @@ func (x *exchanged) deliver(out httpstream.Response) error {
 				return err
 			}
 			x.log.Delivered(pos)
-			beat = time.Now().Add(x.s.o.Heartbeat)
+			wrote = time.Now()
 		}
 		if !more {
 			return nil
@@ -257,14 +288,14 @@ func (x *exchanged) deliver(out httpstream.Response) error {
 		}
 		buf = nil // an idle stream holds no buffer
 		x.log.Wake(pos, out.Wake)
-		if err := out.Wait(beat); err != nil {
+		if err := out.Wait(wrote.Add(out.Beat())); err != nil {
 			return err
 		}
-		if now := time.Now(); !now.Before(beat) {
+		if now := time.Now(); !now.Before(wrote.Add(out.Beat())) {
 			if err := out.Write(sse.AppendComment(nil, "")); err != nil {
 				return err
 			}
-			beat = now.Add(x.s.o.Heartbeat)
+			wrote = now
 		}
 	}
 }

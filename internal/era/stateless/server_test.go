@@ -18,6 +18,8 @@ import (
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/internal/testkit"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
@@ -55,6 +57,7 @@ func on(t *testing.T, troupe *testkit.Troupe, f func(t *testing.T, b *bench)) {
 			Idle: time.Hour, MaxWaiting: 10, Seal: seal, Log: log})
 		s := New(Options{Host: b.host, Limits: wire.Limits{MaxBody: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute},
 			Retained: eventlog.Limits{Events: 1000, Bytes: 1 << 20}, Stream: &httpstream.Options{WriteTimeout: time.Minute, Log: log},
+			Routes:    route.New(route.Options{Heartbeat: beat, Observe: func(observe.Event) {}, Log: log}),
 			Heartbeat: beat, AnswerGrace: grace, Draining: func() bool { return b.draining }, Go: b.wg.Go, Log: log})
 		l := testkit.NewMemListener()
 		srv := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,6 +186,68 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("while draining: %d %s", resp.Status, resp.Body)
 		}
 	})
+}
+
+// slowToStart is servers of one era that take their time to answer the first
+// request there is.
+func slowToStart(stateless bool, d time.Duration) *testkit.Troupe {
+	answer := func(result string) func(*testkit.Actor, *jsonrpc.Message) {
+		return func(a *testkit.Actor, m *jsonrpc.Message) {
+			time.Sleep(d)
+			a.Reply(string(m.Raw(jsonrpc.ID)), result)
+		}
+	}
+	refuse := func(code int) func(*testkit.Actor, *jsonrpc.Message) {
+		return func(a *testkit.Actor, m *jsonrpc.Message) { a.Refuse(string(m.Raw(jsonrpc.ID)), code, "no") }
+	}
+	on := map[string]func(*testkit.Actor, *jsonrpc.Message){
+		"prompts/list": refuse(-32601), "resources/list": refuse(-32021)}
+	if stateless {
+		on["server/discover"] = answer(`{"supportedVersions":["2026-07-28"],"capabilities":{}}`)
+	} else {
+		on["initialize"] = answer(`{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
+	}
+	return &testkit.Troupe{Stateless: stateless, Handshake: !stateless, On: on}
+}
+
+// TestGraceOfAServerThatStarts begins when it has the request: the status must
+// tell a method that does not exist. But the client, and who is on the way, does
+// not wait for the first byte longer than a heartbeat.
+func TestGraceOfAServerThatStarts(t *testing.T) {
+	for _, stateless := range []bool{false, true} {
+		for _, tt := range []struct {
+			method string
+			start  time.Duration
+			status int
+			code   string
+		}{
+			{"prompts/list", 5 * time.Second, 404, "-32601"},
+			{"resources/list", 14 * time.Second, 400, "-32021"},
+			{"tools/list", 5 * time.Second, 200, `"tools"`},
+			{"prompts/list", 40 * time.Second, 200, "-32601"},
+		} {
+			on(t, slowToStart(stateless, tt.start), func(t *testing.T, b *bench) {
+				began := time.Now()
+				resp := b.post(t.Context(), ask(`"x"`, tt.method, ""))
+				took, wait := time.Since(began), min(tt.start, beat)
+				if late := resp.Stream != nil; resp.Status != tt.status || late != (tt.start > beat) || took < wait || took > wait+grace {
+					t.Errorf("stateless %v, %v: after %v answered %d, as a stream: %v", stateless, tt, took, resp.Status, late)
+				}
+				body := string(resp.Body)
+				if resp.Stream != nil {
+					m, _, err := resp.Stream.Await(t.Context(), `"x"`)
+					if err != nil {
+						t.Fatal(err)
+					}
+					body = string(m.Bytes)
+					resp.Stream.Close()
+				}
+				if !strings.Contains(body, tt.code) {
+					t.Errorf("stateless %v, %v: answered %s", stateless, tt, body)
+				}
+			})
+		}
+	}
 }
 
 // TestNotificationsAndResponses: neither has a place in this binding.

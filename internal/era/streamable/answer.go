@@ -7,6 +7,8 @@ import (
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/sse"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
@@ -77,8 +79,11 @@ func (s *Server) answer(x *exchange, sess *session.Session, st *session.Stream) 
 			}
 		}
 		if !more {
-			defer st.Forget()
-			return s.writeJSON(x, events)
+			err := s.writeJSON(x, events)
+			if err == nil {
+				st.Forget(wire.FateOf(x.r.Context()))
+			}
+			return err
 		}
 		select {
 		case <-log.Changed(last):
@@ -145,7 +150,7 @@ func (s *Server) stream(x *exchange, sess *session.Session, st *session.Stream) 
 		return err
 	}
 	defer out.Close()
-	return s.deliver(out, sess, st, 0, false, x.readdress)
+	return s.deliver(s.o.Routes.Open(wire.Route(x.r), out), sess, st, 0, false, x.readdress)
 }
 
 // encoder writes events of this binding.
@@ -170,7 +175,7 @@ func (e encoder) Event(dst []byte, st *session.Stream, ev eventlog.Event) []byte
 func (encoder) Heartbeat(dst []byte) []byte { return sse.AppendComment(dst, "") }
 
 // deliver runs a reader on an open event stream.
-func (s *Server) deliver(out httpstream.Response, sess *session.Session, st *session.Stream, pos eventlog.Seq, fresh bool,
+func (s *Server) deliver(out *route.Stream, sess *session.Session, st *session.Stream, pos eventlog.Seq, fresh bool,
 	readdress func([]byte) []byte) error {
 	r, err := st.Read(out, pos, fresh)
 	if err != nil {
@@ -180,20 +185,24 @@ func (s *Server) deliver(out httpstream.Response, sess *session.Session, st *ses
 	if sess.Version().Primes() {
 		first = sse.AppendEvent(first[:0], sse.Event{ID: st.EventID(r.Pos()), Retry: s.o.Retry})
 	}
-	err = r.Run(encoder{readdress}, s.o.Heartbeat, first)
-	if err == nil && errors.Is(sess.Err(), session.ErrShutdown) && sess.Version().Primes() {
-		_ = out.Write(sse.AppendRetry(nil, s.o.Retry)) // come back, elsewhere
+	pace := session.Pace(out)
+	if !sess.Version().Primes() { // its clients are not told to come back
+		pace = steady{out}
 	}
-	s.o.Log.Debug("stream ended", "session", session.Short(sess.ID), "stream", st.EventID(0), "cause", cause(err))
+	err = r.Run(encoder{readdress}, pace, first)
+	drained := err == nil && errors.Is(sess.Err(), session.ErrShutdown)
+	if (drained || errors.Is(err, session.ErrRotated)) && sess.Version().Primes() {
+		_ = out.Write(sse.AppendRetry(nil, s.o.Retry)) // come back, here or elsewhere
+	}
+	out.End(observe.Event{Session: session.Short(sess.ID), ID: st.EventID(0)}, sess.StreamCause(err), err)
 	return err
 }
 
-func cause(err error) string {
-	if err == nil {
-		return "complete"
-	}
-	return err.Error()
-}
+// steady is the pace of a stream that is never rotated.
+type steady struct{ *route.Stream }
+
+// RotateAt implements session.Pace.
+func (steady) RotateAt() time.Time { return time.Time{} }
 
 // get opens the stream of messages that belong to no POST, or goes on with the
 // stream that Last-Event-ID names.
@@ -225,9 +234,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
+	timed := s.o.Routes.Open(wire.Route(r), out)
 	run := func() {
 		defer out.Close()
-		_ = s.deliver(out, sess, st, pos, fresh, nil)
+		_ = s.deliver(timed, sess, st, pos, fresh, nil)
 	}
 	if httpstream.Taken(out) { // net/http is done with it
 		s.o.Go(run)

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -29,15 +30,17 @@ type Options struct {
 	Host        *session.Host
 	Limits      wire.Limits
 	Stream      *httpstream.Options
-	Heartbeat   time.Duration // between comments on a quiet stream
+	Routes      *route.Routes // what is known of the ways to clients
 	AnswerGrace time.Duration // an answer within it goes back as JSON
 	Retry       time.Duration // what clients are told to wait before they reconnect
 	StartLimit  time.Duration // how long an initialize that nobody waits for is kept
 	// Stateless serves requests of the stateless era, nil to refuse them.
 	Stateless func(w http.ResponseWriter, r *http.Request, m *jsonrpc.Message)
-	Draining  func() bool
-	Go        func(func()) // runs a goroutine that the gateway waits for
-	Log       *slog.Logger
+	// Identify tells who a client is, by its initialize; nil: nobody but its session.
+	Identify func(r *http.Request, m *jsonrpc.Message) session.Who
+	Draining func() bool
+	Go       func(func()) // runs a goroutine that the gateway waits for
+	Log      *slog.Logger
 }
 
 // Server is the handler of one MCP endpoint. Safe for concurrent use.
@@ -60,9 +63,19 @@ func New(o Options) *Server { return &Server{o: o, abandoned: map[string][]*orph
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method {
-	case http.MethodPost:
+	version := era.Version(r.Header.Get(era.HeaderVersion))
+	switch {
+	case r.Method == http.MethodPost:
 		s.post(w, r)
+		return
+	case version.Modern() && s.o.Stateless != nil && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
+		// 2026-07-28 basic/transports/streamable-http, "Earlier Streamable HTTP Revisions".
+		w.Header().Set("Allow", "POST")
+		wire.Refuse(w, http.StatusMethodNotAllowed, jsonrpc.CodeInvalidRequest, nil,
+			"MCP-Protocol-Version is %.40q, a revision without %s: there are no sessions, and subscriptions/listen is posted", string(version), r.Method)
+		return
+	}
+	switch r.Method {
 	case http.MethodGet:
 		s.get(w, r)
 	case http.MethodDelete:
@@ -231,8 +244,12 @@ func (s *Server) serve(x *exchange, sess *session.Session) {
 // take hands over the messages, and gives their bytes back: a call may be long.
 func (s *Server) take(x *exchange, sess *session.Session, st *session.Stream) {
 	x.id = bytes.Clone(x.messages[0].LegalID())
+	key := ""
+	if !x.batch {
+		key = x.r.Header.Get(wire.HeaderKey)
+	}
 	for _, m := range x.messages {
-		sess.Take(st, m)
+		sess.TakeKeyed(st, m, key)
 	}
 	x.release()
 }
@@ -286,6 +303,9 @@ func (s *Server) initialize(x *exchange, sess *session.Session) *wire.Refusal {
 		return unavailable(err, m.LegalID())
 	}
 	sess.Begin()
+	if s.o.Identify != nil {
+		sess.Identify(s.o.Identify(x.r, m))
+	}
 	post := sess.Post(1, x.events)
 	s.take(x, sess, post)
 	s.welcome(x, key, sess, post)

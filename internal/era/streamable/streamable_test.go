@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/era/streamable"
 	"github.com/holdfast-mcp/holdfast/internal/httpstream"
+	"github.com/holdfast-mcp/holdfast/internal/observe"
+	"github.com/holdfast-mcp/holdfast/internal/route"
 	"github.com/holdfast-mcp/holdfast/internal/session"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/internal/testkit"
@@ -53,7 +55,8 @@ func serve(t *testing.T, o testkit.Options, f func(t *testing.T, e *endpoint)) {
 		var streams sync.WaitGroup
 		srv := &http.Server{Handler: streamable.New(streamable.Options{
 			Host: host, Limits: wire.Limits{MaxBody: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute},
-			Stream: &httpstream.Options{WriteTimeout: time.Minute, Log: log}, Heartbeat: heartbeat, AnswerGrace: grace,
+			Stream: &httpstream.Options{WriteTimeout: time.Minute, Log: log},
+			Routes: route.New(route.Options{Heartbeat: heartbeat, Observe: func(observe.Event) {}, Log: log}), AnswerGrace: grace,
 			Retry: time.Second, StartLimit: time.Minute, Draining: func() bool { return false }, Go: streams.Go, Log: log,
 		})}
 		e := &endpoint{t: t, l: testkit.NewMemListener(), host: host}

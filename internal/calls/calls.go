@@ -1,0 +1,274 @@
+// Package calls is the ledger at work: with a lock, a clock and the calls of whoever serves clients.
+package calls
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
+	"github.com/holdfast-mcp/holdfast/jsonrpc"
+)
+
+// Disconnect says what becomes of a call that nobody reads.
+type Disconnect uint8
+
+// What becomes of it.
+const (
+	ByEra  Disconnect = iota // it lingers, but in the stateless era it is cancelled at once
+	Cancel                   // cancelled at once
+	Linger                   // cancelled after the grace
+	Keep                     // never cancelled for that
+)
+
+// Rules are what holds for one call.
+type Rules struct {
+	Adopt        ledger.Adopt
+	OnDisconnect Disconnect
+	Grace        time.Duration // of an orphan; negative: none
+	Idle         time.Duration // without progress of its own; negative: any time
+	Max          time.Duration // in all; negative: any time
+}
+
+// Policy is what the ledger is to do with a call of these rules in an era where
+// losing the stream is not cancelling. One with a key lingers in any case.
+func (r Rules) Policy(keyed bool) ledger.Policy {
+	grace := max(0, r.Grace)
+	if r.OnDisconnect == Cancel && !keyed {
+		grace = 0
+	}
+	return ledger.Policy{Adopt: r.Adopt, Keep: r.OnDisconnect == Keep, Grace: grace}
+}
+
+// MetaAdopted marks, in the _meta of a result, the answer of an execution that
+// an earlier request had begun.
+const MetaAdopted = "dev.holdfast/adopted"
+
+// Book is a ledger that knows whose call is whose. Safe for concurrent use.
+type Book[T any] struct {
+	cancel func(T)
+	forget func(T)
+
+	mu     sync.Mutex // guards the fields below
+	ledger *ledger.Ledger
+	whose  map[ledger.ID]entry[T]
+	twins  map[Likeness]int           // how many are running and read
+	waits  map[Likeness]chan struct{} // closed when there is one less
+	timer  *time.Timer
+	next   time.Time // when the timer fires; zero: it does not
+	closed bool
+}
+
+// NewBook returns an empty book. cancel is told of a call that nobody has read
+// for its grace, forget of one whose answer is no longer kept; both without a
+// lock.
+func NewBook[T any](o ledger.Options, cancel, forget func(T)) *Book[T] {
+	return &Book[T]{cancel: cancel, forget: forget, ledger: ledger.New(o), whose: map[ledger.ID]entry[T]{},
+		twins: map[Likeness]int{}, waits: map[Likeness]chan struct{}{}}
+}
+
+// entry is a call in the book.
+type entry[T any] struct {
+	x    T
+	like Likeness
+	read bool // it counts among its twins
+}
+
+// Enter enters a request. It belongs to x if it is to be executed; else of is
+// whose it is already. A request that is like one that is running and read waits
+// a moment first: the end of that one's connection may be known just after.
+func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (id ledger.ID, out ledger.Outcome, of T, answer []byte) {
+	if c.Key == "" && like != 0 {
+		b.settle(like)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id, out, answer = b.ledger.Enter(time.Now(), c)
+	switch out {
+	case ledger.Fresh:
+		b.whose[id] = entry[T]{x: x, like: like}
+		b.countLocked(id, true)
+	case ledger.Joined:
+		b.countLocked(id, true)
+	}
+	b.armLocked()
+	return id, out, b.whose[id].x, answer
+}
+
+// Lose says that nobody reads a call any more.
+func (b *Book[T]) Lose(id ledger.ID) {
+	b.do(id, func(now time.Time) { b.ledger.Lose(now, id); b.countLocked(id, false) })
+}
+
+// Regain says that a call is read again.
+func (b *Book[T]) Regain(id ledger.ID) {
+	b.do(id, func(now time.Time) {
+		b.ledger.Regain(now, id)
+		if s, _ := b.ledger.State(id); !s.Ended() { // else it is the answer that is read
+			b.countLocked(id, true)
+		}
+	})
+}
+
+// Suspect says that who reads a call is thought to be gone, or not.
+func (b *Book[T]) Suspect(id ledger.ID, suspect bool) {
+	b.do(id, func(time.Time) { b.ledger.Suspect(id, suspect) })
+}
+
+// End says how a call ended, and with what answer.
+func (b *Book[T]) End(id ledger.ID, s ledger.State, answer []byte) {
+	b.do(id, func(now time.Time) { b.ledger.End(now, id, s, answer); b.countLocked(id, false) })
+}
+
+// Deliver says that its answer has arrived.
+func (b *Book[T]) Deliver(id ledger.ID) {
+	b.do(id, func(now time.Time) { b.ledger.Deliver(now, id) })
+}
+
+// do makes one entry, and forgets whose call it was if the ledger has.
+func (b *Book[T]) do(id ledger.ID, f func(now time.Time)) {
+	if id == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(time.Now())
+	if _, known := b.ledger.State(id); !known {
+		delete(b.whose, id)
+	}
+	b.armLocked()
+}
+
+// armLocked sets the timer to when the ledger has something due.
+func (b *Book[T]) armLocked() {
+	next := b.ledger.Next()
+	if next.IsZero() || b.closed || !b.next.IsZero() && !next.Before(b.next) {
+		return // an earlier wake finds out that there is nothing, and sets it anew
+	}
+	b.next = next
+	in := max(0, time.Until(next))
+	if b.timer == nil {
+		b.timer = time.AfterFunc(in, b.tick)
+	} else {
+		b.timer.Reset(in)
+	}
+}
+
+// tick does what is due.
+func (b *Book[T]) tick() {
+	var cancel, forget []T
+	b.mu.Lock()
+	b.next = time.Time{}
+	for _, act := range b.ledger.Due(time.Now()) {
+		e, known := b.whose[act.ID]
+		if !known {
+			continue
+		}
+		if act.Kind == ledger.Cancel {
+			cancel = append(cancel, e.x)
+		} else {
+			forget = append(forget, e.x)
+			delete(b.whose, act.ID)
+		}
+	}
+	b.armLocked()
+	b.mu.Unlock()
+	for _, x := range cancel {
+		b.cancel(x)
+	}
+	for _, x := range forget {
+		b.forget(x)
+	}
+}
+
+// Orphans returns how many calls nobody reads.
+func (b *Book[T]) Orphans() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ledger.Orphans()
+}
+
+// Close stops the clock.
+func (b *Book[T]) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// ErrKey: a key that was used for another call. Match with errors.Is.
+var ErrKey = errors.New("this idempotency key was used for another call: use a new key for a new call")
+
+// maxKey bounds, in bytes, an idempotency key.
+const maxKey = 256
+
+// Key returns the idempotency key of a request: what its header says, else its
+// _meta. The error tells what is wrong with it.
+func Key(header string, m *jsonrpc.Message) (string, error) {
+	key := header
+	if m.Has(jsonrpc.MetaKey) {
+		text := m.Text(jsonrpc.MetaKey)
+		if len(text) == 0 {
+			return "", errors.New("_meta[\"dev.holdfast/idempotencyKey\"] must be a text")
+		}
+		if key != "" && key != string(text) {
+			return "", errors.New("the Idempotency-Key header and _meta[\"dev.holdfast/idempotencyKey\"] differ")
+		}
+		key = string(text)
+	}
+	if len(key) > maxKey {
+		return "", errors.New("an idempotency key may have 256 bytes")
+	}
+	return key, nil
+}
+
+// Adoptable reports whether calls of the method are worth joining: they may
+// take long, or do something.
+func Adoptable(method string) bool {
+	return method == "tools/call" || method == "resources/read" || method == "prompts/get"
+}
+
+// MaxKept bounds the params, in bytes, that are kept to be fingerprinted when
+// that is wanted. Longer ones are told apart as they are spelled.
+const MaxKept = 16 << 10
+
+// Spelled returns a print of a request by the bytes of its params, less _meta.
+// Two spellings of equal params differ in it.
+func Spelled(m *jsonrpc.Message) (p ledger.Print) {
+	before, after := m.BesideMeta()
+	for i := range seeds {
+		var h maphash.Hash
+		h.SetSeed(seeds[i])
+		_, _ = h.Write(m.Raw(jsonrpc.Method))
+		_, _ = h.Write(before)
+		_, _ = h.Write(after)
+		binary.LittleEndian.PutUint64(p[8*i:], h.Sum64())
+	}
+	return p
+}
+
+// Print returns what fingerprints a request when it is asked for. m is not kept.
+func Print(m *jsonrpc.Message) func() ledger.Print {
+	p := ledger.Fingerprint(string(m.Text(jsonrpc.Method)), m.Raw(jsonrpc.Params))
+	return func() ledger.Print { return p }
+}
+
+// Readdress returns an answer with another id, marked as that of an execution
+// which an earlier request had begun.
+func Readdress(answer, id []byte) []byte {
+	m, err := jsonrpc.Parse(answer)
+	if err != nil {
+		return answer
+	}
+	edits := []jsonrpc.Edit{{Field: jsonrpc.ID, With: id}}
+	if result := m.Raw(jsonrpc.Result); len(result) > 0 && result[0] == '{' {
+		meta := jsonrpc.AppendObject(nil, jsonrpc.Get(result, "_meta"), nil, jsonrpc.Member{Key: MetaAdopted, Value: []byte("true")})
+		edits = append(edits, jsonrpc.Edit{Field: jsonrpc.Result,
+			With: jsonrpc.AppendObject(nil, result, nil, jsonrpc.Member{Key: "_meta", Value: meta})})
+	}
+	return m.Append(nil, edits...)
+}

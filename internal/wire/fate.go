@@ -1,0 +1,112 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// Fate is what becomes of the last answer that was written to one connection:
+// that it was written says little of whether it arrived. The next request on the
+// connection shows that it did, and a reset that it did not. Safe for concurrent
+// use.
+type Fate struct {
+	mu   sync.Mutex // guards the field below
+	told Told
+}
+
+// Told is told what became of an answer.
+type Told interface {
+	// Arrived is called once. It must not block.
+	Arrived(ok bool)
+}
+
+// Await tells, once it is known, what became of an answer that was written just
+// now. A nil Fate knows nothing: then written counts as arrived.
+func (f *Fate) Await(told Told) {
+	if f == nil {
+		told.Arrived(true)
+		return
+	}
+	f.mu.Lock()
+	before := f.told
+	f.told = told
+	f.mu.Unlock()
+	if before != nil {
+		before.Arrived(true)
+	}
+}
+
+// settle tells who waits.
+func (f *Fate) settle(arrived bool) {
+	f.mu.Lock()
+	told := f.told
+	f.told = nil
+	f.mu.Unlock()
+	if told != nil {
+		told.Arrived(arrived)
+	}
+}
+
+// fateKey is the context key of a connection's Fate.
+type fateKey struct{}
+
+// WithFate is the ConnContext of a server on a listener made by Fateful.
+func WithFate(ctx context.Context, c net.Conn) context.Context {
+	if f, ok := c.(*fateful); ok {
+		return context.WithValue(ctx, fateKey{}, &f.fate)
+	}
+	return ctx
+}
+
+// FateOf returns the Fate of a request's connection, nil if it is not known.
+// That the request came shows that what was answered before has arrived.
+func FateOf(ctx context.Context) *Fate {
+	f, _ := ctx.Value(fateKey{}).(*Fate)
+	return f
+}
+
+// Heard says that the client was heard on the connection.
+func (f *Fate) Heard() {
+	if f != nil {
+		f.settle(true)
+	}
+}
+
+// Fateful returns l with connections that have a Fate.
+func Fateful(l net.Listener) net.Listener { return fatefulListener{l} }
+
+type fatefulListener struct{ net.Listener }
+
+func (l fatefulListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &fateful{Conn: c}, nil
+}
+
+type fateful struct {
+	net.Conn
+	fate Fate
+}
+
+// NetConn returns the connection itself.
+func (c *fateful) NetConn() net.Conn { return c.Conn }
+
+// Read implements net.Conn.
+func (c *fateful) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && errors.Is(err, syscall.ECONNRESET) {
+		c.fate.settle(false)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *fateful) Close() error {
+	c.fate.settle(true)
+	return c.Conn.Close()
+}
