@@ -32,7 +32,7 @@ func Main(args []string) int {
 	std := streams{os.Stdin, os.Stdout, os.Stderr}
 	root := newRoot(std)
 	root.SetArgs(args[1:])
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if err == nil {
 		return 0
 	}
@@ -41,7 +41,11 @@ func Main(args []string) int {
 	}
 	_, _ = fmt.Fprintf(std.err, "holdfast: %s\n", message(err))
 	if isUsage(err) {
-		_, _ = fmt.Fprintln(std.err, "Try: holdfast serve --help")
+		hint := "holdfast serve"
+		if cmd.HasParent() {
+			hint = cmd.CommandPath()
+		}
+		_, _ = fmt.Fprintf(std.err, "Try: %s --help\n", hint)
 		return 2
 	}
 	return 1
@@ -74,7 +78,11 @@ func newRoot(std streams) *cobra.Command {
 		Long: `Holdfast offers an MCP server that speaks stdio to every MCP client, over
 HTTP+SSE and Streamable HTTP at once. Connections may break; calls go on.
 
-  holdfast serve -- npx -y @modelcontextprotocol/server-everything`,
+  holdfast serve -- npx -y @modelcontextprotocol/server-everything
+
+To see a call outlive its connections:
+
+  holdfast demo`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -88,7 +96,7 @@ HTTP+SSE and Streamable HTTP at once. Connections may break; calls go on.
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(std), &cobra.Command{
+	root.AddCommand(newServe(std), newDemo(std), &cobra.Command{
 		Use:    companionCommand,
 		Hidden: true,
 		Args:   cobra.NoArgs,

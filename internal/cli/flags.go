@@ -48,7 +48,8 @@ func (f *flags) groups() []group {
 	}
 	return []group{
 		add("What is served", f.what), add("Where", f.where), add("Server processes", f.children),
-		add("Times", f.times), add("Limits", f.limits), add("Log", f.logging),
+		add("Streams and sessions", f.streamTimes), add("Calls", f.callTimes), add("Liveness", f.liveness),
+		add("Limits", f.limits), add("Log", f.logging),
 	}
 }
 
@@ -86,17 +87,6 @@ func (f *flags) children(s *pflag.FlagSet) {
 	s.StringVar(&f.cwd, "cwd", "", "the server's working `directory`")
 	s.DurationVar(&f.timers.StartTimeout, "start-timeout", time.Minute, "from a process's start to its answer to initialize")
 	s.DurationVar(&f.timers.StopTimeout, "stop-timeout", 5*time.Second, "to stop one: stdin closed, then SIGTERM, SIGKILL at the end")
-}
-
-func (f *flags) times(s *pflag.FlagSet) {
-	s.DurationVar(&f.timers.Heartbeat, "heartbeat", 15*time.Second, "longest silence on an open stream; then a comment is sent")
-	s.DurationVar(&f.timers.AnswerGrace, "answer-grace", 100*time.Millisecond, "an answer within it is one JSON body, a later one an event stream")
-	s.DurationVar(&f.timers.SessionTimeout, "session-timeout", 30*time.Minute, "a session without a call or an open stream ends after it")
-	s.DurationVar(&f.timers.ReconnectGrace, "reconnect-grace", 2*time.Minute, "an HTTP+SSE session waits so long for its stream to be opened again")
-	s.DurationVar(&f.timers.QuestionTimeout, "question-timeout", 10*time.Minute, "a server's question waits so long for a stateless client's answer")
-	s.DurationVar(&f.timers.ProbeTimeout, "probe-timeout", 2*time.Second, "a server may be silent to server/discover for so long before it is sent initialize, too")
-	s.DurationVar(&f.timers.WriteTimeout, "write-timeout", 30*time.Second, "for each write to a client; one that does not read loses its stream")
-	s.DurationVar(&f.timers.Drain, "drain", 10*time.Second, "for calls in flight after SIGTERM or SIGINT, or the end of stdin")
 }
 
 func (f *flags) limits(s *pflag.FlagSet) {
@@ -165,26 +155,15 @@ func (f *flags) options(set *pflag.FlagSet, args []string) (holdfast.Options, []
 }
 
 func (f *flags) checkNumbers() error {
-	t := f.timers
-	for name, d := range map[string]time.Duration{
-		"heartbeat": t.Heartbeat, "session-timeout": t.SessionTimeout, "start-timeout": t.StartTimeout,
-		"stop-timeout": t.StopTimeout, "write-timeout": t.WriteTimeout,
-		"question-timeout": t.QuestionTimeout, "probe-timeout": t.ProbeTimeout,
-	} {
-		if d < time.Millisecond {
-			return usage("--%s: %s is too short, give it at least 1ms", name, d)
-		}
+	if err := f.checkTimers(); err != nil {
+		return err
 	}
 	switch {
-	case t.AnswerGrace < 0 || t.Drain < 0 || t.ReconnectGrace < 0:
-		return usage("--answer-grace, --drain and --reconnect-grace must not be negative")
 	case f.maxChildren < 1 || f.maxSessions < 1:
 		return usage("--max-children and --max-sessions must be at least 1")
 	case f.warm < 0 || f.warm > f.maxChildren:
 		return usage("--warm must be between 0 and --max-children (%d)", f.maxChildren)
 	}
-	f.timers.AnswerGrace, f.timers.Drain = orNone(t.AnswerGrace), orNone(t.Drain)
-	f.timers.ReconnectGrace = orNone(t.ReconnectGrace)
 	return nil
 }
 
@@ -206,15 +185,8 @@ func (f *flags) merge(set *pflag.FlagSet, file *config.File) error {
 	take(set, "log-format", &f.logFormat, file.LogFormat)
 	take(set, "log-level", &f.logLevel, file.LogLevel)
 	take(set, "max-sessions", &f.maxSessions, file.MaxSessions)
-	take(set, "heartbeat", &f.timers.Heartbeat, file.Heartbeat)
-	take(set, "answer-grace", &f.timers.AnswerGrace, file.AnswerGrace)
-	take(set, "session-timeout", &f.timers.SessionTimeout, file.SessionTimeout)
-	take(set, "question-timeout", &f.timers.QuestionTimeout, file.QuestionTimeout)
-	take(set, "probe-timeout", &f.timers.ProbeTimeout, file.ProbeTimeout)
+	f.mergeTimers(set, file)
 	f.stateKey = file.StateKey
-	take(set, "reconnect-grace", &f.timers.ReconnectGrace, file.ReconnectGrace)
-	take(set, "write-timeout", &f.timers.WriteTimeout, file.WriteTimeout)
-	take(set, "drain", &f.timers.Drain, file.Drain)
 	if !set.Changed("allow-host") {
 		f.allowHost = file.AllowHost
 	}
@@ -287,6 +259,7 @@ func (f *flags) servers(set *pflag.FlagSet, file *config.File, args []string) ([
 		s := holdfast.Command(e.Command, e.Args...)
 		s.Name, s.Env, s.Dir = e.Name, e.Env, e.Dir
 		apply(&s, given.Or(e.Children).Or(file.Children).Or(base))
+		s.Timers, s.Tools = serverTimers(set, e.Clocks), tools(set, e.Tools)
 		out = append(out, s)
 	}
 	return out, nil

@@ -42,6 +42,9 @@ func TestDefaults(t *testing.T) {
 			ReconnectGrace: 2 * time.Minute, StartTimeout: time.Minute, StopTimeout: 5 * time.Second,
 			QuestionTimeout: 10 * time.Minute, ProbeTimeout: 2 * time.Second,
 			WriteTimeout: 30 * time.Second, Drain: 10 * time.Second,
+			PingInterval: 30 * time.Second, PingTimeout: 20 * time.Second, PingMisses: 2,
+			RequestTimeout: 15 * time.Minute, RequestMax: time.Hour, OrphanGrace: 2 * time.Minute,
+			ResultTTL: 10 * time.Minute, AdoptWindow: 2 * time.Minute,
 		},
 	}
 	if !reflect.DeepEqual(o, want) {
@@ -54,6 +57,10 @@ func TestZeroIsNone(t *testing.T) {
 	o := parse(t, "--drain", "0", "--answer-grace", "0s", "--reconnect-grace", "0s", "--warm", "0", "--", "server")
 	if o.Timers.Drain >= 0 || o.Timers.AnswerGrace >= 0 || o.Timers.ReconnectGrace >= 0 || o.Servers[0].Warm >= 0 {
 		t.Errorf("got %+v, warm %d", o.Timers, o.Servers[0].Warm)
+	}
+	none := parse(t, "--ping-interval", "0", "--request-timeout", "0", "--request-max", "0", "--orphan-grace", "0", "--adopt-window", "0", "--", "server").Timers
+	if none.PingInterval >= 0 || none.RequestTimeout >= 0 || none.RequestMax >= 0 || none.OrphanGrace >= 0 || none.AdoptWindow >= 0 {
+		t.Errorf("got %+v", none)
 	}
 }
 
@@ -121,6 +128,67 @@ servers:
 	}
 }
 
+// A clock is a tool's, else its server's, else the gateway's; a flag sets it for
+// all.
+func TestClocksOfTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "holdfast.yaml")
+	text := `
+ping_misses: 3
+request_max: 2h
+result_ttl: 20m
+adopt_window: 0s
+servers:
+  reports:
+    command: reports
+    request_timeout: 30m
+    orphan_grace: 0s
+    ping_interval: 1m
+    ping_timeout: 10s
+    ping_misses: 5
+    tools:
+      build_report: {on_disconnect: linger, request_timeout: 1h, request_max: 0s, orphan_grace: 5m}
+      "charge_*": {adopt: key}
+  plain: {command: plain}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := parse(t, "--config", file)
+	if g := o.Timers; g.PingMisses != 3 || g.RequestMax != 2*time.Hour || g.ResultTTL != 20*time.Minute || g.AdoptWindow >= 0 ||
+		g.RequestTimeout != 15*time.Minute || g.PingInterval != 30*time.Second {
+		t.Errorf("the gateway's: %+v", g)
+	}
+	own := holdfast.Timers{
+		RequestTimeout: 30 * time.Minute, OrphanGrace: -1, PingInterval: time.Minute, PingTimeout: 10 * time.Second, PingMisses: 5,
+	}
+	if got := o.Servers[0].Timers; got != own {
+		t.Errorf("the server's: %+v, want %+v", got, own)
+	}
+	entries := []holdfast.Tool{
+		{Name: "build_report", OnDisconnect: holdfast.DisconnectLinger, RequestTimeout: time.Hour, RequestMax: -1, OrphanGrace: 5 * time.Minute},
+		{Name: "charge_*", Adopt: holdfast.AdoptByKey},
+	}
+	if got := o.Servers[0].Tools; !reflect.DeepEqual(got, entries) {
+		t.Errorf("the tools': %+v, want %+v", got, entries)
+	}
+	if s := o.Servers[1]; s.Timers != (holdfast.Timers{}) || s.Tools != nil {
+		t.Errorf("a server without its own: %+v", s)
+	}
+
+	o = parse(t, "--config", file, "--request-timeout", "3m", "--request-max", "4m", "--orphan-grace", "5s", "--ping-misses", "6",
+		"--ping-interval", "7s", "--ping-timeout", "6s", "--result-ttl", "8m", "--adopt-window", "9s")
+	want := o.Timers
+	want.RequestTimeout, want.RequestMax, want.OrphanGrace, want.PingMisses = 3*time.Minute, 4*time.Minute, 5*time.Second, 6
+	want.PingInterval, want.PingTimeout, want.ResultTTL, want.AdoptWindow = 7*time.Second, 6*time.Second, 8*time.Minute, 9*time.Second
+	if o.Timers != want || o.Servers[0].Timers != (holdfast.Timers{}) {
+		t.Errorf("with flags: %+v, the server's %+v", o.Timers, o.Servers[0].Timers)
+	}
+	entries[0] = holdfast.Tool{Name: "build_report", OnDisconnect: holdfast.DisconnectLinger}
+	if got := o.Servers[0].Tools; !reflect.DeepEqual(got, entries) {
+		t.Errorf("with flags, the tools': %+v, want %+v", got, entries)
+	}
+}
+
 func TestDemoHasItsOwnLimit(t *testing.T) {
 	if n := parse(t, "--demo").Servers[0].MaxChildren; n < 1000 {
 		t.Errorf("at most %d: the demo starts no processes", n)
@@ -159,11 +227,14 @@ func manualDefault(flag *pflag.Flag) string {
 	case "", "[]", "false":
 		return ""
 	}
-	def := flag.DefValue // 1m0s, 10000
+	def := flag.DefValue // 1h0m0s, 10000
 	if d, err := time.ParseDuration(def); err == nil && def != "0" {
-		def = strings.TrimSuffix(d.String(), "0s")
-		if !strings.HasSuffix(def, "m") {
-			def = d.String()
+		def = d.String()
+		if strings.HasSuffix(def, "m0s") {
+			def = strings.TrimSuffix(def, "0s")
+		}
+		if strings.HasSuffix(def, "h0m") {
+			def = strings.TrimSuffix(def, "0m")
 		}
 	}
 	return "`" + def + "`"

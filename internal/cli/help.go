@@ -38,8 +38,8 @@ func help(cmd *cobra.Command, _ []string) {
 // helpWidth is where lines of the help are broken.
 const helpWidth = 100
 
-// serveUsage writes the usage of serve, its flags by what they are about.
-func serveUsage(cmd *cobra.Command, groups []group) error {
+// groupedUsage writes a command's usage, its flags by what they are about.
+func groupedUsage(cmd *cobra.Command, groups []group) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
 	for _, g := range groups {

@@ -52,7 +52,7 @@ func newServe(std streams) *cobra.Command {
 		},
 	}
 	groups := f.register(cmd.Flags())
-	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return serveUsage(cmd, groups) })
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return groupedUsage(cmd, groups) })
 	return cmd
 }
 
@@ -73,6 +73,9 @@ func (f *flags) serve(cmd *cobra.Command, args []string, std streams) error {
 	o.Logger, o.Version = log, version()
 	for _, w := range warnings {
 		log.Warn(w.Text, "at", w.Pos.String())
+	}
+	for _, finding := range o.Lint() {
+		log.Warn(finding.Text, "setting", finding.Setting)
 	}
 	if self, err := os.Executable(); err == nil {
 		o.Companion = []string{self, companionCommand}
