@@ -2,7 +2,7 @@
 # only Go; the others install what they need under .cache/.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race fuzz check interop conformance bench
+.PHONY: help build test race fuzz check interop conformance proxies bench liveness chaos
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,5 +28,14 @@ interop: ## real clients and real servers; makes docs/interop.md
 conformance: ## the official suite; makes docs/conformance.md
 	conformance/run
 
+proxies: ## real proxies with short limits; makes docs/paths.md
+	proxies/run
+
+chaos: ## 10,000 calls through a link that fails (CALLS=1000 SEED=7 for another run)
+	CALLS=$${CALLS:-10000} .ci/run chaos
+
 bench: ## load beside the least possible gateway; makes docs/performance.md
 	bench/run
+
+liveness: ## verdicts on real children; makes docs/liveness.md
+	liveness/run
