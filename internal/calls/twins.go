@@ -35,10 +35,11 @@ var seeds = [4]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.Make
 // noticed. The client that lost it has noticed already, and calls again.
 const settleTime = 50 * time.Millisecond
 
-// settle waits while all calls alike seem to be read.
+// settle waits while the only call alike seems to be read. Where there are
+// several, their caller wants several.
 func (b *Book[T]) settle(like Likeness) {
 	b.mu.Lock()
-	if b.twins[like] == 0 {
+	if b.twins[like] != 1 {
 		b.mu.Unlock()
 		return
 	}

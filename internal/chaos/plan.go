@@ -102,6 +102,10 @@ func (p *planner) next(nonce string) *call {
 	}
 	c.pauses = p.between(20*time.Millisecond, 150*time.Millisecond)
 	c.cancelAt = p.between(0, c.length*6/5)
+	if c.kind == Cancelling && p.chance(50) { // long enough to see whether it stops
+		c.length = p.between(p.o.Patience, 4*p.o.Patience)
+		c.cancelAt = p.between(0, c.length/2)
+	}
 	p.faults(c)
 	return c
 }

@@ -32,6 +32,7 @@ type call struct {
 	handedOver        bool      // its answer is not the execution's; guarded by sess.mu
 	began             time.Time
 	params            []byte               // as they came, unless they are long
+	quiet             bool                 // it wants no progress; who joins it may
 	root              atomic.Pointer[call] // whose request the server has: itself, mostly
 
 	// Of a root, guarded by its session's mu.
@@ -55,10 +56,16 @@ func newCall(s *Session, st *Stream, m *jsonrpc.Message) *call {
 	if token != nil {
 		c.Token = own[len(id) : len(id)+len(token) : len(id)+len(token)]
 	}
+	if c.quiet = token == nil && len(params) > 0; c.quiet {
+		c.Token = quietToken
+	}
 	c.params = own[len(id)+len(token):]
 	c.root.Store(c)
 	return c
 }
+
+// quietToken is under which a call that wants no progress is told of it.
+var quietToken = []byte(`"hf"`)
 
 // print returns what fingerprints the request, from the params that were kept.
 func (c *call) print() ledger.Print { return ledger.Fingerprint(c.Method(), c.params) }
@@ -196,7 +203,7 @@ func (c *call) hear(m *jsonrpc.Message) {
 		log = &c.sess.general.log
 	}
 	if m.Is("notifications/progress") {
-		if c.Token != nil {
+		if c.Token != nil && !c.quiet {
 			log.Append(m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Token, With: c.Token}), false)
 		}
 		return
@@ -214,15 +221,16 @@ func (s *Session) Message(of *conversation.Call, msg []byte) {
 		return
 	}
 	c := of.Data.(*call)
-	if c.heir == nil {
+	if c.heir == nil && len(c.more) == 0 && !c.quiet {
 		s.streamForLocked(c).log.Append(msg, false)
-	}
-	if c.heir == nil && len(c.more) == 0 {
 		return
 	}
 	m, err := jsonrpc.Parse(msg)
 	if err != nil {
 		return
+	}
+	if c.heir == nil && !(c.quiet && m.Is("notifications/progress")) {
+		s.streamForLocked(c).log.Append(msg, false)
 	}
 	if c.heir != nil {
 		c.heir.hear(m)

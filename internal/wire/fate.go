@@ -6,16 +6,22 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Fate is what becomes of the last answer that was written to one connection:
 // that it was written says little of whether it arrived. The next request on the
-// connection shows that it did, and a reset that it did not. Safe for concurrent
-// use.
+// connection shows that it did, and a reset at once that it did not. Safe for
+// concurrent use.
 type Fate struct {
-	mu   sync.Mutex // guards the field below
+	mu   sync.Mutex // guards the fields below
 	told Told
+	at   time.Time // when the answer was written
 }
+
+// lossTime is how long after an answer a reset shows that it was lost. Later ones
+// say nothing: some clients end idle connections so.
+const lossTime = time.Second
 
 // Told is told what became of an answer.
 type Told interface {
@@ -32,7 +38,7 @@ func (f *Fate) Await(told Told) {
 	}
 	f.mu.Lock()
 	before := f.told
-	f.told = told
+	f.told, f.at = told, time.Now()
 	f.mu.Unlock()
 	if before != nil {
 		before.Arrived(true)
@@ -44,6 +50,7 @@ func (f *Fate) settle(arrived bool) {
 	f.mu.Lock()
 	told := f.told
 	f.told = nil
+	arrived = arrived || time.Since(f.at) > lossTime
 	f.mu.Unlock()
 	if told != nil {
 		told.Arrived(arrived)
