@@ -14,11 +14,12 @@ type Edit struct {
 // members that are not there are passed over.
 func (m *Message) Append(dst []byte, edits ...Edit) []byte {
 	from := 0
+	var made uint64 // an insertion ends where it begins, and would come again
 	for range edits {
 		next := -1
 		for n, e := range edits {
 			at := m.spot(e.Field)
-			if at.hi > 0 && at.lo >= from && (next < 0 || at.lo < m.spot(edits[next].Field).lo) {
+			if at.hi > 0 && at.lo >= from && made&(1<<n) == 0 && (next < 0 || at.lo < m.spot(edits[next].Field).lo) {
 				next = n
 			}
 		}
@@ -28,6 +29,7 @@ func (m *Message) Append(dst []byte, edits ...Edit) []byte {
 		at := m.spot(edits[next].Field)
 		dst = m.copy(dst, m.raw[from:at.lo])
 		dst = append(dst, edits[next].With...)
+		made |= 1 << next
 		from = at.hi
 	}
 	return m.copy(dst, m.raw[from:])

@@ -148,5 +148,13 @@ func TestAskForProgress(t *testing.T) {
 		if _, err := Parse([]byte(got)); err != nil {
 			t.Errorf("%s: %v", got, err)
 		}
+		// The id may come last, as with the official TypeScript SDK.
+		m = parse(t, `{"method":"tools/call","params":`+c.in+`,"jsonrpc":"2.0","id":1}`)
+		edit, _ = m.Ask([]byte("7"))
+		for _, edits := range [][]Edit{{edit, {Field: ID, With: []byte("99")}}, {{Field: ID, With: []byte("99")}, edit}} {
+			if got, want := string(m.Append(nil, edits...)), `{"method":"tools/call","params":`+c.want+`,"jsonrpc":"2.0","id":99}`; got != want {
+				t.Errorf("%s:\n got %s\nwant %s", c.in, got, want)
+			}
+		}
 	}
 }
