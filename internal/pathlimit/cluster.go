@@ -78,7 +78,7 @@ func (l *Learner) tells(k Kind, e End) bool {
 }
 
 // within returns the most convincing candidate within a distance of the newest
-// end, and the logarithm of its probability, if that is below bound.
+// end, of ends that are known as well as that, and the logarithm of its probability, if that is below bound.
 func (l *Learner) within(k Kind, newest End, all []evidence, distance, bound float64) (best cluster, logP float64) {
 	x := newest.of(k)
 	logP = bound
@@ -88,7 +88,7 @@ func (l *Learner) within(k Kind, newest End, all []evidence, distance, bound flo
 	inside, others := 0, 0
 	for _, e := range all {
 		v := e.value
-		if !e.tells || relative(v, x) > distance {
+		if !e.tells || relative(v, x) > distance || float64(e.late) > distance*float64(x) {
 			others++
 			continue
 		}

@@ -35,17 +35,17 @@ func between(rng *rand.Rand, lo, hi time.Duration) time.Duration {
 // ends, and what such a limit costs is some heartbeats.
 func TestRandomLeavesTeachNothing(t *testing.T) {
 	for name, by := range leaving {
-		t.Run(name, func(t *testing.T) { leaveAtRandom(t, by, 2*time.Second, false, 2) })
+		t.Run(name, func(t *testing.T) { leaveAtRandom(t, by, 1000, 2*time.Second, false) })
 		// Where proxies tell of it only when written to, all that can be seen is which
 		// heartbeat found it out. If nobody in twenty stays for the first one, that is
 		// taken for a limit below it; so these stay a little longer.
-		t.Run(name+", noticed late", func(t *testing.T) { leaveAtRandom(t, by, 15*time.Second, true, 2) })
+		t.Run(name+", noticed late", func(t *testing.T) { leaveAtRandom(t, by, 300, 15*time.Second, true) })
 	}
 }
 
-func leaveAtRandom(t *testing.T, by func(*rand.Rand, time.Duration) func() time.Duration, shortest time.Duration, late bool, allowed int) {
+func leaveAtRandom(t *testing.T, by func(*rand.Rand, time.Duration) func() time.Duration, seeds uint64, shortest time.Duration, late bool) {
 	wrong, bounds, ends := 0, 0, 0
-	for seed := range uint64(1000) {
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		mean := between(rng, shortest, 5*time.Minute)
 		w := &world{rng: rng, learner: pathlimit.New(pathlimit.Options{}), configured: 15 * time.Second,
@@ -65,9 +65,9 @@ func leaveAtRandom(t *testing.T, by func(*rand.Rand, time.Duration) func() time.
 		w.run()
 		wrong, bounds = wrong+value, bounds+bound
 	}
-	t.Logf("of 1000 seeds %d learned a value, %d a bound, from %d ends", wrong, bounds, ends)
-	if wrong > 2 || bounds > allowed {
-		t.Errorf("random leaves taught a limit in %d and %d of 1000 seeds", wrong, bounds)
+	t.Logf("of %d seeds %d learned a value, %d a bound, from %d ends", seeds, wrong, bounds, ends)
+	if wrong > 2 || bounds > 2 {
+		t.Errorf("random leaves taught a value in %d and a bound in %d of %d seeds", wrong, bounds, seeds)
 	}
 }
 
