@@ -51,6 +51,7 @@ type Decoder struct {
 	hasData         bool
 	dataAt, dataEnd int
 	skipping        bool // the event is too long; only its other fields count
+	head            []byte
 
 	lastID   string
 	lastName string
@@ -142,8 +143,36 @@ func (d *Decoder) reset() {
 }
 
 func (d *Decoder) skip() {
+	d.head = d.beginning()
 	d.skipping, d.hasData = true, false
 }
+
+// headBytes is how much is kept of the data of an event that is too long.
+const headBytes = 4 << 10
+
+// beginning returns a copy of the beginning of the data of the event under
+// construction, which need not be parsed.
+func (d *Decoder) beginning() []byte {
+	var data []byte
+	if d.hasData {
+		data = d.buf[d.dataAt:d.dataEnd]
+	} else {
+		data = d.buf[d.start:d.end]
+		for !bytes.HasPrefix(data, []byte("data:")) {
+			next := indexEOL(data)
+			if next < 0 {
+				return nil
+			}
+			data = data[next+1:]
+		}
+		data = bytes.TrimPrefix(data[len("data:"):], []byte{' '})
+	}
+	return bytes.Clone(data[:min(len(data), headBytes)])
+}
+
+// Head returns up to 4 KiB of the data of the event that ErrTooLong told of
+// last, nil if it had none in what was read of it.
+func (d *Decoder) Head() []byte { return d.head }
 
 // finish handles what line could not go on from; rest is what there is of a
 // last line without an end.
