@@ -68,10 +68,13 @@ func New(o Options) (*Gateway, error) {
 	budget := &eventlog.Budget{Max: maxRetained}
 	output := &httpstream.Options{WriteTimeout: o.Timers.WriteTimeout, Log: g.log}
 	for _, s := range o.Servers {
-		h := g.newHost(s, budget)
+		h, err := g.newHost(s, budget)
+		if err != nil {
+			return nil, g.unbind(err)
+		}
 		x, err := g.newExchange(s, h)
 		if err != nil {
-			return nil, err
+			return nil, g.unbind(err)
 		}
 		h.Evict = x.Evict
 		g.hosts, g.exchanges = append(g.hosts, h), append(g.exchanges, x)
@@ -94,6 +97,14 @@ func New(o Options) (*Gateway, error) {
 		ConnContext:       wire.WithFate,
 	}
 	return g, nil
+}
+
+// unbind gives the listener up, and returns err.
+func (g *Gateway) unbind(err error) error {
+	if g.listener != nil {
+		_ = g.listener.Close()
+	}
+	return err
 }
 
 // Start starts the servers and the listener, and returns once sessions can be

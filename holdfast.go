@@ -1,10 +1,10 @@
 // Package holdfast puts MCP servers on the network and keeps their calls alive.
 //
-// A Gateway takes servers that speak MCP over stdio, or in this process over a
-// reader and a writer, and serves them as an http.Handler to clients of the
-// handshake era (2024-11-05 to 2025-11-25), over HTTP+SSE and Streamable HTTP
-// at once. Connections may break; calls go on, and what they have to say waits
-// to be read.
+// A Gateway takes servers that speak MCP over stdio, over HTTP, or in this
+// process over a reader and a writer, and serves them as an http.Handler to
+// clients of every revision, over HTTP+SSE and Streamable HTTP at once.
+// Connections may break; calls go on, and what they have to say waits to be
+// read.
 package holdfast
 
 import (
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -33,14 +34,14 @@ const (
 	Shared Isolation = "shared"
 )
 
-// Server describes one MCP server. Make it with Command or InProcess, then set
-// what should differ from the defaults.
+// Server describes one MCP server. Make it with Command, InProcess or Upstream,
+// then set what should differ from the defaults.
 type Server struct {
 	// Name is part of the paths if there are several servers, and stands in
-	// logs. Default: the command's base name.
+	// logs. Default: the command's base name, or the URL's host.
 	Name string
 	// Command and Args are the program to run. It speaks MCP on its stdin and
-	// stdout. Empty for an in-process server.
+	// stdout. Empty for any other server.
 	Command string
 	Args    []string
 	// Env is added to the inherited environment, KEY=VALUE. MCP_TRANSPORT and
@@ -52,13 +53,32 @@ type Server struct {
 	// messages to w, one a line, until r ends, w fails or ctx is done. It is
 	// called once for each process that a command would be started for.
 	Serve func(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error
+	// URL is a server on the network, of any revision: its MCP endpoint, or the
+	// stream of HTTP+SSE. What stands below of processes then holds for sessions
+	// with it. It need not be there when the gateway starts.
+	URL string
+	// Header goes with every request to URL, and only there: never to another
+	// origin.
+	Header http.Header
+	// HeaderFunc is asked before every request to URL for what to add to Header
+	// and to set in place of what it has, so that credentials may change. It must
+	// not block, and is called from several goroutines.
+	HeaderFunc func() http.Header
+	// CA is a PEM file with certificates that are trusted beside the system's.
+	CA string
+	// InsecureHTTP allows a plain http URL that is not of this machine.
+	InsecureHTTP bool
+	// Trace is given every message that goes to the server or comes from it, and
+	// no header. It must not block, nor keep or change the message, and is called
+	// from several goroutines.
+	Trace func(toServer bool, message []byte)
 	// Isolation. Default: PerSession.
 	Isolation Isolation
 	// MaxChildren bounds the processes at once; past it new sessions get 503.
 	// Default: 64.
 	MaxChildren int
-	// Warm is how many spare processes are kept started. Default: 1; negative:
-	// none.
+	// Warm is how many spare processes are kept started. Default: 1, of a URL
+	// none; negative: none.
 	Warm int
 	// StartTimeout is from a process's start to its answer to initialize.
 	// Default: that of Timers.
@@ -67,8 +87,8 @@ type Server struct {
 	// Default: that of Timers.
 	StopTimeout time.Duration
 	// Timers override the gateway's for this server: PingInterval, PingTimeout,
-	// PingMisses, RequestTimeout, RequestMax and OrphanGrace. Zero fields
-	// inherit; fields other than these six are ignored.
+	// PingMisses, RequestTimeout, RequestMax, OrphanGrace and TaskAfter. Zero
+	// fields inherit; fields other than these seven are ignored.
 	Timers Timers
 	// Tools say what holds for the calls of some tools; see Server.Tool. Tools
 	// without an entry have what the server has.
@@ -144,12 +164,15 @@ func (o Options) withDefaults() Options {
 		s := &o.Servers[i]
 		s.Isolation = cmp.Or(s.Isolation, PerSession)
 		s.MaxChildren = cmp.Or(s.MaxChildren, 64)
-		s.Warm = max(0, cmp.Or(s.Warm, 1))
+		if s.Warm == 0 && s.URL == "" {
+			s.Warm = 1
+		}
+		s.Warm = max(0, s.Warm)
 		s.StartTimeout = cmp.Or(s.StartTimeout, o.Timers.StartTimeout)
 		s.StopTimeout = cmp.Or(s.StopTimeout, o.Timers.StopTimeout)
 		s.Timers = s.timers(o.Timers)
 		if s.Name == "" {
-			s.Name = baseName(s.Command)
+			s.Name = baseName(cmp.Or(s.Command, s.host()))
 		}
 	}
 	return o
@@ -189,8 +212,10 @@ func (o Options) check() error {
 	seen := map[string]bool{}
 	for _, s := range o.Servers {
 		switch {
-		case (s.Command == "") == (s.Serve == nil):
-			return bad("server %q: give it a command or, in process, a Serve function", s.Name)
+		case s.kinds() != 1:
+			return bad("server %q: give it a command, a URL or, in process, a Serve function: one of them", s.Name)
+		case s.checkURL() != "":
+			return bad("server %q: %s", s.Name, s.checkURL())
 		case s.Isolation != PerSession && s.Isolation != Shared:
 			return bad("server %q: isolation %q must be session or shared", s.Name, s.Isolation)
 		case s.MaxChildren < 0:

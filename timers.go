@@ -24,6 +24,9 @@ type Timers struct {
 	// ProbeTimeout, 2 s: how long a server may be silent to server/discover
 	// before it is sent initialize, too.
 	ProbeTimeout time.Duration
+	// ReconnectWait, 30 s: how long a request waits for a remote server that
+	// cannot be reached, and a call for its lost stream.
+	ReconnectWait time.Duration
 
 	// PingInterval, 30 s: a peer of the handshake era that was not heard for this
 	// long, a client with an open stream or a server, is sent a ping. Negative:
@@ -45,6 +48,9 @@ type Timers struct {
 	// OrphanGrace, 2 min: a call that nobody reads any more is cancelled after
 	// this long, in the eras where it outlives its stream. Negative: at once.
 	OrphanGrace time.Duration
+	// TaskAfter, 10 s: a call that takes longer becomes a task, where its client
+	// can take tasks (extension io.modelcontextprotocol/tasks). Negative: none does.
+	TaskAfter time.Duration
 	// ResultTTL, 10 min: an answer that was not delivered is kept for this long.
 	ResultTTL time.Duration
 	// AdoptWindow, 2 min: an equal call within this long of the loss of its first
@@ -67,6 +73,7 @@ func (t Timers) withDefaults() Timers {
 
 		QuestionTimeout: cmp.Or(t.QuestionTimeout, 10*time.Minute),
 		ProbeTimeout:    cmp.Or(t.ProbeTimeout, 2*time.Second),
+		ReconnectWait:   cmp.Or(t.ReconnectWait, 30*time.Second),
 
 		PingInterval:   cmp.Or(t.PingInterval, 30*time.Second),
 		PingTimeout:    cmp.Or(t.PingTimeout, 20*time.Second),
@@ -74,6 +81,7 @@ func (t Timers) withDefaults() Timers {
 		RequestTimeout: cmp.Or(t.RequestTimeout, 15*time.Minute),
 		RequestMax:     cmp.Or(t.RequestMax, time.Hour),
 		OrphanGrace:    cmp.Or(t.OrphanGrace, 2*time.Minute),
+		TaskAfter:      cmp.Or(t.TaskAfter, 10*time.Second),
 		ResultTTL:      cmp.Or(t.ResultTTL, 10*time.Minute),
 		AdoptWindow:    cmp.Or(t.AdoptWindow, 2*time.Minute),
 	}
@@ -91,5 +99,6 @@ func (s Server) timers(gateway Timers) Timers {
 	t.RequestTimeout = cmp.Or(own.RequestTimeout, t.RequestTimeout)
 	t.RequestMax = cmp.Or(own.RequestMax, t.RequestMax)
 	t.OrphanGrace = cmp.Or(own.OrphanGrace, t.OrphanGrace)
+	t.TaskAfter = cmp.Or(own.TaskAfter, t.TaskAfter)
 	return t
 }

@@ -261,7 +261,7 @@ func streamRules() []rule {
 		"answer_grace",
 		func(t Timers) bool { return t.AnswerGrace >= t.Heartbeat },
 		func(t Timers) string {
-			return fmt.Sprintf("answer_grace (%s) is not below heartbeat (%s): a call sends nothing while it may still be answered as JSON, so that its connection is silent for longer than the heartbeat allows, and is cut where that matters; set answer_grace to 1s or less",
+			return fmt.Sprintf("answer_grace (%s) is not below heartbeat (%s): a call sends nothing while it may still be answered as JSON, so that its connection is silent for longer than the heartbeat allows, and is cut where that matters; set answer_grace well below heartbeat",
 				span(t.AnswerGrace), span(t.Heartbeat))
 		},
 	}, {

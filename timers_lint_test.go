@@ -127,7 +127,7 @@ func streamCases() []lintCase {
 		},
 		{
 			"answer grace at the heartbeat", timers{AnswerGrace: 15 * time.Second}, timers{AnswerGrace: 14 * time.Second},
-			"answer_grace", []string{"answer_grace (15s)", "heartbeat (15s)", "set answer_grace to 1s"},
+			"answer_grace", []string{"answer_grace (15s)", "heartbeat (15s)", "set answer_grace well below"},
 		},
 		{
 			"write time-out below a slow line", timers{WriteTimeout: 4 * time.Second}, timers{WriteTimeout: 5 * time.Second},

@@ -43,6 +43,21 @@ const (
 	DisconnectKeep OnDisconnect = "keep"
 )
 
+// TaskMode says which calls of a tool become tasks, for clients that can take
+// tasks. The empty one: those that take longer than TaskAfter.
+type TaskMode string
+
+// The modes.
+const (
+	// TaskNever: none.
+	TaskNever TaskMode = "never"
+	// TaskAlways: each, from the start.
+	TaskAlways TaskMode = "always"
+	// TaskRequired is TaskAlways, and stateless clients that cannot take tasks may
+	// not call: for tools whose calls no connection outlasts.
+	TaskRequired TaskMode = "required"
+)
+
 // Tool is what holds for the calls of a tool, or of all tools that a pattern
 // names. Zero fields inherit from the server.
 type Tool struct {
@@ -55,6 +70,10 @@ type Tool struct {
 	OnDisconnect OnDisconnect
 	// RequestTimeout, RequestMax and OrphanGrace are those of Timers.
 	RequestTimeout, RequestMax, OrphanGrace time.Duration
+	// Task. Default: a call becomes a task after TaskAfter.
+	Task TaskMode
+	// TaskAfter is that of Timers.
+	TaskAfter time.Duration
 }
 
 // Tool returns what holds for the calls of one tool: its own entry of s.Tools,
@@ -81,6 +100,8 @@ func (s Server) Tool(name string) Tool {
 		RequestTimeout: cmp.Or(found.RequestTimeout, timers.RequestTimeout),
 		RequestMax:     cmp.Or(found.RequestMax, timers.RequestMax),
 		OrphanGrace:    cmp.Or(found.OrphanGrace, timers.OrphanGrace),
+		Task:           found.Task,
+		TaskAfter:      cmp.Or(found.TaskAfter, timers.TaskAfter),
 	}
 }
 
@@ -93,6 +114,10 @@ func (t Tool) check() string {
 		return fmt.Sprintf("adopt %q must be auto, key or never", t.Adopt)
 	case !slices.Contains([]OnDisconnect{"", DisconnectCancel, DisconnectLinger, DisconnectKeep}, t.OnDisconnect):
 		return fmt.Sprintf("on disconnect %q must be cancel, linger or keep", t.OnDisconnect)
+	case !slices.Contains([]TaskMode{"", TaskNever, TaskAlways, TaskRequired}, t.Task):
+		return fmt.Sprintf("task %q must be never, always or required", t.Task)
+	case t.Task != "" && t.TaskAfter != 0:
+		return fmt.Sprintf("task is %q: there is no time after which", t.Task)
 	}
 	return ""
 }

@@ -10,20 +10,20 @@ import (
 
 func TestToolTakesOneEntry(t *testing.T) {
 	s := holdfast.Server{
-		Timers: holdfast.Timers{RequestTimeout: 30 * time.Minute, OrphanGrace: -1, PingInterval: time.Second},
+		Timers: holdfast.Timers{RequestTimeout: 30 * time.Minute, OrphanGrace: -1, PingInterval: time.Second, TaskAfter: time.Minute},
 		Tools: []holdfast.Tool{
 			{Name: "*", Adopt: holdfast.AdoptByKey},
 			{Name: "charge_*", Adopt: holdfast.AdoptNever, RequestMax: -1},
 			{Name: "*_report", OnDisconnect: holdfast.DisconnectLinger},
 			{Name: "charge_*_card", OnDisconnect: holdfast.DisconnectKeep},
-			{Name: "build_report", RequestTimeout: time.Hour, OrphanGrace: time.Second},
+			{Name: "build_report", RequestTimeout: time.Hour, OrphanGrace: time.Second, Task: holdfast.TaskNever},
 			{Name: "a*", RequestMax: time.Second},
 			{Name: "*b", RequestMax: time.Minute},
-			{Name: "x*y*z", RequestMax: 2 * time.Second},
+			{Name: "x*y*z", RequestMax: 2 * time.Second, TaskAfter: -1},
 		},
 	}
 	type tool = holdfast.Tool
-	rest := tool{Adopt: holdfast.AdoptAuto, RequestTimeout: 30 * time.Minute, RequestMax: time.Hour, OrphanGrace: -1}
+	rest := tool{Adopt: holdfast.AdoptAuto, RequestTimeout: 30 * time.Minute, RequestMax: time.Hour, OrphanGrace: -1, TaskAfter: time.Minute}
 	with := func(change func(*tool)) tool {
 		want := rest
 		change(&want)
@@ -32,7 +32,7 @@ func TestToolTakesOneEntry(t *testing.T) {
 	tests := map[string]tool{
 		"other":            with(func(w *tool) { w.Adopt = holdfast.AdoptByKey }),
 		"":                 with(func(w *tool) { w.Adopt = holdfast.AdoptByKey }),
-		"build_report":     with(func(w *tool) { w.RequestTimeout, w.OrphanGrace = time.Hour, time.Second }), // exact, though a pattern is as long
+		"build_report":     with(func(w *tool) { w.RequestTimeout, w.OrphanGrace, w.Task = time.Hour, time.Second, holdfast.TaskNever }), // exact, though a pattern is as long
 		"weekly_report":    with(func(w *tool) { w.OnDisconnect = holdfast.DisconnectLinger }),
 		"_report":          with(func(w *tool) { w.OnDisconnect = holdfast.DisconnectLinger }),
 		"charge_":          with(func(w *tool) { w.Adopt, w.RequestMax = holdfast.AdoptNever, -1 }),
@@ -41,8 +41,8 @@ func TestToolTakesOneEntry(t *testing.T) {
 		"charge_report":    with(func(w *tool) { w.Adopt, w.RequestMax = holdfast.AdoptNever, -1 }),
 		"ab":               with(func(w *tool) { w.RequestMax = time.Second }), // equally long: the first
 		"bb":               with(func(w *tool) { w.RequestMax = time.Minute }),
-		"xyz":              with(func(w *tool) { w.RequestMax = 2 * time.Second }),
-		"x.y.y.z":          with(func(w *tool) { w.RequestMax = 2 * time.Second }),
+		"xyz":              with(func(w *tool) { w.RequestMax, w.TaskAfter = 2*time.Second, -1 }),
+		"x.y.y.z":          with(func(w *tool) { w.RequestMax, w.TaskAfter = 2*time.Second, -1 }),
 		"xzy":              with(func(w *tool) { w.Adopt = holdfast.AdoptByKey }),
 		"xyzz ":            with(func(w *tool) { w.Adopt = holdfast.AdoptByKey }),
 	}
@@ -71,7 +71,7 @@ func TestToolPatternsDoNotOverlap(t *testing.T) {
 }
 
 func TestToolWithoutEntriesHasTheDefaults(t *testing.T) {
-	want := holdfast.Tool{Name: "x", Adopt: holdfast.AdoptAuto, RequestTimeout: 15 * time.Minute, RequestMax: time.Hour, OrphanGrace: 2 * time.Minute}
+	want := holdfast.Tool{Name: "x", Adopt: holdfast.AdoptAuto, RequestTimeout: 15 * time.Minute, RequestMax: time.Hour, OrphanGrace: 2 * time.Minute, TaskAfter: 10 * time.Second}
 	if got := (holdfast.Server{}).Tool("x"); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -92,6 +92,8 @@ func TestNewRefusesWrongTimersAndTools(t *testing.T) {
 	}{
 		"adopt":           {tool(holdfast.Tool{Name: "a", Adopt: "always"}), `tool "a": adopt "always" must be auto, key or never`},
 		"on disconnect":   {tool(holdfast.Tool{Name: "a", OnDisconnect: "die"}), `tool "a": on disconnect "die" must be cancel, linger or keep`},
+		"task":            {tool(holdfast.Tool{Name: "a", Task: "maybe"}), `tool "a": task "maybe" must be never, always or required`},
+		"task and time":   {tool(holdfast.Tool{Name: "a", Task: holdfast.TaskAlways, TaskAfter: time.Second}), `tool "a": task is "always": there is no time after which`},
 		"no name":         {tool(holdfast.Tool{Adopt: holdfast.AdoptNever}), `tool "": it needs a name`},
 		"gateway misses":  {holdfast.Options{Server: holdfast.Command("cat"), Timers: holdfast.Timers{PingMisses: -1}}, "ping misses"},
 		"gateway ttl":     {holdfast.Options{Server: holdfast.Command("cat"), Timers: holdfast.Timers{ResultTTL: -1}}, "result TTL"},
@@ -99,8 +101,8 @@ func TestNewRefusesWrongTimersAndTools(t *testing.T) {
 		"everything none": {server(func(s *holdfast.Server) { s.Timers = noTimers() }), ""},
 		"every word": {server(func(s *holdfast.Server) {
 			s.Tools = []holdfast.Tool{
-				{Name: "a", Adopt: holdfast.AdoptAuto, OnDisconnect: holdfast.DisconnectCancel},
-				{Name: "b", Adopt: holdfast.AdoptByKey, OnDisconnect: holdfast.DisconnectLinger},
+				{Name: "a", Adopt: holdfast.AdoptAuto, OnDisconnect: holdfast.DisconnectCancel, Task: holdfast.TaskAlways},
+				{Name: "b", Adopt: holdfast.AdoptByKey, OnDisconnect: holdfast.DisconnectLinger, Task: holdfast.TaskRequired},
 				{Name: "c", Adopt: holdfast.AdoptNever, OnDisconnect: holdfast.DisconnectKeep},
 				{Name: "d*"},
 			}

@@ -34,7 +34,11 @@ import (
 )
 
 // newHost makes what serves one configured server.
-func (g *Gateway) newHost(s Server, budget *eventlog.Budget) *session.Host {
+func (g *Gateway) newHost(s Server, budget *eventlog.Budget) (*session.Host, error) {
+	dial, err := g.dial(s)
+	if err != nil {
+		return nil, err
+	}
 	info, _ := json.Marshal(map[string]string{"name": "holdfast", "title": "Holdfast", "version": g.o.Version})
 	log := g.log.With("server", s.Name)
 	pulse := liveness.Settings{Interval: s.Timers.PingInterval, Timeout: s.Timers.PingTimeout, Misses: s.Timers.PingMisses}
@@ -56,7 +60,8 @@ func (g *Gateway) newHost(s Server, budget *eventlog.Budget) *session.Host {
 		}),
 		Pool: conversation.NewPool(conversation.PoolOptions{
 			Options: conversation.Options{
-				Dial:         g.dial(s),
+				Dial:         traced(s.Trace, dial),
+				Remote:       s.URL != "",
 				Shared:       s.Isolation == Shared,
 				Name:         s.Name,
 				ClientInfo:   info,
@@ -75,14 +80,17 @@ func (g *Gateway) newHost(s Server, budget *eventlog.Budget) *session.Host {
 			Max:  s.MaxChildren,
 			Warm: s.Warm,
 		}),
-	}
+	}, nil
 }
 
 // dial returns how to start a server.
-func (g *Gateway) dial(s Server) conversation.Dial {
+func (g *Gateway) dial(s Server) (conversation.Dial, error) {
 	opts := stdio.ConnOptions{MaxMessage: g.o.MaxBody}
-	if s.Serve != nil {
-		return func(h stdio.Handler) (conversation.Link, error) { return g.serveInProcess(s, opts, h), nil }
+	switch {
+	case s.Serve != nil:
+		return func(h stdio.Handler) (conversation.Link, error) { return g.serveInProcess(s, opts, h), nil }, nil
+	case s.URL != "":
+		return g.dialUpstream(s)
 	}
 	cmd := stdio.Command{Path: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, Name: s.Name}
 	return func(h stdio.Handler) (conversation.Link, error) {
@@ -91,7 +99,7 @@ func (g *Gateway) dial(s Server) conversation.Dial {
 			return nil, err
 		}
 		return link, nil
-	}
+	}, nil
 }
 
 // inProcess ends an in-process server.
@@ -138,9 +146,9 @@ func (g *Gateway) newExchange(s Server, h *session.Host) (*exchange.Host, error)
 		return nil, err
 	}
 	return exchange.New(exchange.Options{
-		Pool: h.Pool, Name: h.Name, Patience: g.o.Timers.ProbeTimeout, StartTimeout: s.StartTimeout,
+		Pool: h.Pool, Name: h.Name, Patience: g.patience(s), StartTimeout: s.StartTimeout,
 		QuestionTimeout: g.o.Timers.QuestionTimeout, Idle: g.o.Timers.SessionTimeout, MaxWaiting: maxWaiting, Seal: seal, Log: g.log,
-		Ledger: ledgerOptions(s.Timers), Rules: rulesOf(s), Observe: g.observe(s.Name),
+		Ledger: ledgerOptions(s.Timers), Rules: rulesOf(s), Tasks: tasksOf(s), Observe: g.observe(s.Name),
 	}), nil
 }
 
@@ -227,6 +235,28 @@ func rulesOf(s Server) func(tool string) calls.Rules {
 	return resolve
 }
 
+// tasksOf returns which calls of a server become tasks, nil if none does.
+func tasksOf(s Server) func(tool string) exchange.TaskRule {
+	resolve := func(tool string) exchange.TaskRule {
+		t := s.Tool(tool)
+		switch t.Task {
+		case TaskNever:
+			return exchange.TaskRule{After: -1}
+		case TaskAlways, TaskRequired:
+			return exchange.TaskRule{Required: t.Task == TaskRequired}
+		}
+		return exchange.TaskRule{After: t.TaskAfter}
+	}
+	some := s.Timers.withDefaults().TaskAfter > 0
+	for _, t := range s.Tools {
+		some = some || t.Task == TaskAlways || t.Task == TaskRequired || t.TaskAfter > 0
+	}
+	if !some {
+		return nil
+	}
+	return resolve
+}
+
 // identify tells who a client of the handshake era is. Nobody is authenticated
 // here. Behind a proxy all users of one client look the same, so only a request
 // that comes from this machine itself, without a sign of a proxy, may be taken
@@ -279,7 +309,7 @@ func (g *Gateway) observe(server string) func(observe.Event) {
 		switch {
 		case e.Who == observe.Path || e.Cause == observe.ServerStuck:
 			level = slog.LevelWarn
-		case e.Subject == observe.Stream && (e.Cause == observe.Answered || e.Cause == observe.ClientLeft || e.Cause == observe.Superseded):
+		case e.Subject == observe.Call && e.Cause == observe.Answered, e.Subject == observe.Stream && (e.Cause == observe.Answered || e.Cause == observe.ClientLeft || e.Cause == observe.Superseded):
 			level = slog.LevelDebug // each client leaves some time
 		}
 		g.log.LogAttrs(context.Background(), level, cmp.Or(e.Text, string(e.Subject)+" ended"), e.Attrs()...)

@@ -19,6 +19,7 @@ import (
 // outcome is what one scenario came to, as the run's summary has it.
 type outcome struct {
 	State string   `json:"st"` // PASS, WARN, FAIL, NORUN, EMPTY, SKIP
+	OK    int      `json:"S"`  // checks that passed
 	Fails []string `json:"fails"`
 }
 
@@ -43,6 +44,7 @@ type list struct {
 type result struct {
 	lists    []list                 // as sets
 	found    [][]map[string]outcome // as the columns of sets
+	tasks    map[string]outcome     // of the scenarios of the tasks extension
 	polling  []check
 	fixture  answers
 	versions []string // of the suite and the servers
@@ -88,6 +90,10 @@ func collect(home string, servers ...string) (result, error) {
 		}
 		res.lists, res.found = append(res.lists, l), append(res.found, found)
 	}
+	var err error
+	if res.tasks, err = collectTasks(filepath.Join(home, "out"), res.lists[len(res.lists)-1].unscored); err != nil {
+		return res, err
+	}
 	files, err := filepath.Glob(filepath.Join(home, "out/holdfast-polling/out/*/checks.json"))
 	if err != nil {
 		return res, err
@@ -119,6 +125,23 @@ func collectSet(suite, out string, s set) (l list, all []map[string]outcome, err
 		all = append(all, found)
 	}
 	return l, all, nil
+}
+
+// taskNames are the scenarios of the tasks extension.
+func taskNames(unscored []string) []string {
+	return slices.DeleteFunc(slices.Clone(unscored), func(name string) bool { return !strings.HasPrefix(name, "tasks-") })
+}
+
+func collectTasks(out string, unscored []string) (map[string]outcome, error) {
+	all := map[string]outcome{}
+	for _, name := range taskNames(unscored) {
+		var found map[string]outcome
+		if err := readJSON(filepath.Join(out, "holdfast-tasks", strings.TrimPrefix(name, "tasks-"), "summary.json"), &found); err != nil {
+			return nil, err
+		}
+		all[name] = found[name]
+	}
+	return all, nil
 }
 
 func readJSON(file string, into any) error {
@@ -196,6 +219,11 @@ func judge(res result) []string {
 		for j, c := range s.columns {
 			_, bad := clean(c, c.name(s), res.lists[i], res.found[i][j])
 			all = append(all, bad...)
+		}
+	}
+	for _, name := range taskNames(res.lists[len(res.lists)-1].unscored) {
+		if o := res.tasks[name]; o.State != "PASS" && (name != unchecked || o.State != "SKIP") {
+			all = append(all, fmt.Sprintf("%s: %s %s", name, o.State, strings.Join(o.Fails, " | ")))
 		}
 	}
 	for _, id := range []string{"server-sse-priming-event", "server-sse-retry-field"} {

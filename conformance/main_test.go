@@ -93,6 +93,18 @@ func TestPollingIsJudged(t *testing.T) {
 	}
 }
 
+func TestTasksAreJudged(t *testing.T) {
+	res := nothing()
+	res.lists[len(res.lists)-1].unscored = []string{"tasks-lifecycle", "tasks-wire-fields", unchecked, lifecycle}
+	res.tasks = map[string]outcome{"tasks-lifecycle": {State: "PASS"}, "tasks-wire-fields": {State: "SKIP"}, unchecked: {State: "SKIP"}}
+	bad := strings.Join(judge(res), "\n")
+	for name, want := range map[string]bool{"tasks-lifecycle:": false, "tasks-wire-fields: SKIP": true, unchecked + ":": false} {
+		if strings.Contains(bad, name) != want {
+			t.Errorf("judge on %s: %s", name, bad)
+		}
+	}
+}
+
 func TestEveryExcuseIsShown(t *testing.T) {
 	a := answers{refusals: map[string]string{}, second: []byte(`{"content":[],"inputRequests":{"step2":{}}}`)}
 	for scenario := range toolOf {
@@ -139,19 +151,20 @@ func TestReport(t *testing.T) {
 			res.found[i][j] = map[string]outcome{"ping": {State: "PASS"}, multiRound: {State: "FAIL"}, polling: {State: "EMPTY"}}
 		}
 	}
+	res.tasks = map[string]outcome{"tasks-lifecycle": {State: "PASS", OK: 9}}
 	var doc strings.Builder
 	write(&doc, res)
 	for _, want := range []string{
 		"| ping | P | P | P | P |\n",
 		"| " + multiRound + " | **F** | x | **F** | **F** |\n",
 		"| (" + polling + ") | P/e | e | e | e | P/e | P/e | P/e |\n",
-		"1 scenarios named",
+		"| tasks-lifecycle | P | 9 |\n",
 	} {
 		if !strings.Contains(doc.String(), want) {
 			t.Errorf("no %q in\n%s", want, doc.String())
 		}
 	}
-	if strings.Contains(doc.String(), "tasks-lifecycle") {
-		t.Error("an extension's scenario is in the table")
+	if strings.Contains(doc.String(), "(tasks-lifecycle)") {
+		t.Error("an extension's scenario is in the table of a revision")
 	}
 }

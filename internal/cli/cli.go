@@ -80,6 +80,10 @@ HTTP+SSE and Streamable HTTP at once. Connections may break; calls go on.
 
   holdfast serve -- npx -y @modelcontextprotocol/server-everything
 
+And it brings a server on the network to a client that speaks stdio:
+
+  holdfast connect https://example.org/mcp
+
 To see a call outlive its connections:
 
   holdfast demo`,
@@ -96,7 +100,7 @@ To see a call outlive its connections:
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServe(std), newDemo(std), &cobra.Command{
+	root.AddCommand(newServe(std), newConnect(std), newDemo(std), &cobra.Command{
 		Use:    companionCommand,
 		Hidden: true,
 		Args:   cobra.NoArgs,

@@ -28,6 +28,7 @@ type flags struct {
 	cwd                                      string
 	maxChildren, warm, maxSessions           int
 	demo                                     bool
+	upstream                                 upstream
 	timers                                   holdfast.Timers
 	stateKey                                 string // from the file only: a flag would show in the process list
 }
@@ -47,7 +48,7 @@ func (f *flags) groups() []group {
 		return group{title, s}
 	}
 	return []group{
-		add("What is served", f.what), add("Where", f.where), add("Server processes", f.children),
+		add("What is served", f.what), add("A remote server", f.remote), add("Where", f.where), add("Server processes", f.children),
 		add("Streams and sessions", f.streamTimes), add("Calls", f.callTimes), add("Liveness", f.liveness),
 		add("Limits", f.limits), add("Log", f.logging),
 	}
@@ -114,16 +115,16 @@ func (f *flags) options(set *pflag.FlagSet, args []string) (holdfast.Options, []
 		return o, nil, usage("--transport (MCP_TRANSPORT): %q is not one of http, sse, stdio", f.transport)
 	}
 	ways := 0
-	for _, given := range []bool{len(args) > 0, f.config != "", f.demo} {
+	for _, given := range []bool{len(args) > 0, f.config != "", f.demo, f.upstream.url != ""} {
 		if given {
 			ways++
 		}
 	}
 	switch {
 	case ways == 0:
-		return o, nil, usage("nothing to serve: name a command after --, or a --config file, or --demo")
+		return o, nil, usage("nothing to serve: name a command after --, or a --config file, an --upstream URL, or --demo")
 	case ways > 1:
-		return o, nil, usage("a command, --config and --demo exclude each other")
+		return o, nil, usage("a command, --config, --upstream and --demo exclude each other")
 	}
 	if err := f.checkNumbers(); err != nil {
 		return o, nil, err
@@ -243,6 +244,9 @@ func (f *flags) servers(set *pflag.FlagSet, file *config.File, args []string) ([
 	if len(args) == 0 && (len(f.env) > 0 || f.cwd != "") {
 		return nil, usage("--env and --cwd belong to a command after --; in a --config file each server has its own")
 	}
+	if err := f.upstream.checkUnused(); err != nil {
+		return nil, err
+	}
 	if f.demo {
 		s := holdfast.InProcess(func(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error { return demo.Serve(ctx, r, w) })
 		s.Name, s.Isolation, s.MaxChildren, s.Warm = "demo", holdfast.Isolation(base.Isolation), cmp.Or(given.MaxChildren, 1000), base.Warm
@@ -254,11 +258,23 @@ func (f *flags) servers(set *pflag.FlagSet, file *config.File, args []string) ([
 		s.Env, s.Dir = f.env, f.cwd
 		return []holdfast.Server{s}, nil
 	}
+	far := base // an idle session at a remote server costs others something
+	far.Warm = config.None
+	if f.upstream.url != "" {
+		s, err := f.upstream.server("--upstream-")
+		apply(&s, given.Or(far))
+		return []holdfast.Server{s}, err
+	}
 	var out []holdfast.Server
 	for _, e := range file.Servers {
 		s := holdfast.Command(e.Command, e.Args...)
-		s.Name, s.Env, s.Dir = e.Name, e.Env, e.Dir
-		apply(&s, given.Or(e.Children).Or(file.Children).Or(base))
+		s.Env, s.Dir = e.Env, e.Dir
+		children := given.Or(e.Children).Or(file.Children)
+		if e.URL != "" {
+			s, children = remoteServer(e, f.upstream.insecureHTTP), children.Or(far)
+		}
+		s.Name = e.Name
+		apply(&s, children.Or(base))
 		s.Timers, s.Tools = serverTimers(set, e.Clocks), tools(set, e.Tools)
 		out = append(out, s)
 	}

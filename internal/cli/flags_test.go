@@ -40,11 +40,11 @@ func TestDefaults(t *testing.T) {
 		Timers: holdfast.Timers{
 			Heartbeat: 15 * time.Second, AnswerGrace: 100 * time.Millisecond, SessionTimeout: 30 * time.Minute,
 			ReconnectGrace: 2 * time.Minute, StartTimeout: time.Minute, StopTimeout: 5 * time.Second,
-			QuestionTimeout: 10 * time.Minute, ProbeTimeout: 2 * time.Second,
+			QuestionTimeout: 10 * time.Minute, ProbeTimeout: 2 * time.Second, ReconnectWait: 30 * time.Second,
 			WriteTimeout: 30 * time.Second, Drain: 10 * time.Second,
 			PingInterval: 30 * time.Second, PingTimeout: 20 * time.Second, PingMisses: 2,
 			RequestTimeout: 15 * time.Minute, RequestMax: time.Hour, OrphanGrace: 2 * time.Minute,
-			ResultTTL: 10 * time.Minute, AdoptWindow: 2 * time.Minute,
+			TaskAfter: 10 * time.Second, ResultTTL: 10 * time.Minute, AdoptWindow: 2 * time.Minute,
 		},
 	}
 	if !reflect.DeepEqual(o, want) {
@@ -58,8 +58,8 @@ func TestZeroIsNone(t *testing.T) {
 	if o.Timers.Drain >= 0 || o.Timers.AnswerGrace >= 0 || o.Timers.ReconnectGrace >= 0 || o.Servers[0].Warm >= 0 {
 		t.Errorf("got %+v, warm %d", o.Timers, o.Servers[0].Warm)
 	}
-	none := parse(t, "--ping-interval", "0", "--request-timeout", "0", "--request-max", "0", "--orphan-grace", "0", "--adopt-window", "0", "--", "server").Timers
-	if none.PingInterval >= 0 || none.RequestTimeout >= 0 || none.RequestMax >= 0 || none.OrphanGrace >= 0 || none.AdoptWindow >= 0 {
+	none := parse(t, "--ping-interval", "0", "--request-timeout", "0", "--request-max", "0", "--orphan-grace", "0", "--task-after", "0", "--adopt-window", "0", "--", "server").Timers
+	if none.PingInterval >= 0 || none.RequestTimeout >= 0 || none.RequestMax >= 0 || none.OrphanGrace >= 0 || none.TaskAfter >= 0 || none.AdoptWindow >= 0 {
 		t.Errorf("got %+v", none)
 	}
 }
@@ -145,9 +145,10 @@ servers:
     ping_interval: 1m
     ping_timeout: 10s
     ping_misses: 5
+    task_after: 30s
     tools:
-      build_report: {on_disconnect: linger, request_timeout: 1h, request_max: 0s, orphan_grace: 5m}
-      "charge_*": {adopt: key}
+      build_report: {on_disconnect: linger, request_timeout: 1h, request_max: 0s, orphan_grace: 5m, task: 1m}
+      "charge_*": {adopt: key, task: required}
   plain: {command: plain}
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -159,14 +160,14 @@ servers:
 		t.Errorf("the gateway's: %+v", g)
 	}
 	own := holdfast.Timers{
-		RequestTimeout: 30 * time.Minute, OrphanGrace: -1, PingInterval: time.Minute, PingTimeout: 10 * time.Second, PingMisses: 5,
+		RequestTimeout: 30 * time.Minute, OrphanGrace: -1, PingInterval: time.Minute, PingTimeout: 10 * time.Second, PingMisses: 5, TaskAfter: 30 * time.Second,
 	}
 	if got := o.Servers[0].Timers; got != own {
 		t.Errorf("the server's: %+v, want %+v", got, own)
 	}
 	entries := []holdfast.Tool{
-		{Name: "build_report", OnDisconnect: holdfast.DisconnectLinger, RequestTimeout: time.Hour, RequestMax: -1, OrphanGrace: 5 * time.Minute},
-		{Name: "charge_*", Adopt: holdfast.AdoptByKey},
+		{Name: "build_report", OnDisconnect: holdfast.DisconnectLinger, RequestTimeout: time.Hour, RequestMax: -1, OrphanGrace: 5 * time.Minute, TaskAfter: time.Minute},
+		{Name: "charge_*", Adopt: holdfast.AdoptByKey, Task: holdfast.TaskRequired},
 	}
 	if got := o.Servers[0].Tools; !reflect.DeepEqual(got, entries) {
 		t.Errorf("the tools': %+v, want %+v", got, entries)
@@ -176,10 +177,11 @@ servers:
 	}
 
 	o = parse(t, "--config", file, "--request-timeout", "3m", "--request-max", "4m", "--orphan-grace", "5s", "--ping-misses", "6",
-		"--ping-interval", "7s", "--ping-timeout", "6s", "--result-ttl", "8m", "--adopt-window", "9s")
+		"--ping-interval", "7s", "--ping-timeout", "6s", "--result-ttl", "8m", "--adopt-window", "9s", "--task-after", "0")
 	want := o.Timers
 	want.RequestTimeout, want.RequestMax, want.OrphanGrace, want.PingMisses = 3*time.Minute, 4*time.Minute, 5*time.Second, 6
 	want.PingInterval, want.PingTimeout, want.ResultTTL, want.AdoptWindow = 7*time.Second, 6*time.Second, 8*time.Minute, 9*time.Second
+	want.TaskAfter = -1
 	if o.Timers != want || o.Servers[0].Timers != (holdfast.Timers{}) {
 		t.Errorf("with flags: %+v, the server's %+v", o.Timers, o.Servers[0].Timers)
 	}
@@ -207,6 +209,10 @@ func TestFlagsAreInTheManual(t *testing.T) {
 	var f flags
 	set := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	f.register(set)
+	var c connect
+	for _, g := range c.groups() {
+		set.AddFlagSet(g.flags)
+	}
 	rows := strings.Split(string(text), "\n")
 	set.VisitAll(func(flag *pflag.Flag) {
 		for _, row := range rows {

@@ -24,6 +24,7 @@ func (f *flags) callTimes(s *pflag.FlagSet) {
 	s.DurationVar(&t.RequestTimeout, "request-timeout", 15*time.Minute, "a call without progress ends after it, unless its server is seen to work; 0: never")
 	s.DurationVar(&t.RequestMax, "request-max", time.Hour, "a call ends after it, whatever it reports; 0: never")
 	s.DurationVar(&t.OrphanGrace, "orphan-grace", 2*time.Minute, "a call that nobody reads any more is cancelled after it; 0: at once")
+	s.DurationVar(&t.TaskAfter, "task-after", 10*time.Second, "a call becomes a task after it, where its client can take tasks; 0: never")
 	s.DurationVar(&t.ResultTTL, "result-ttl", 10*time.Minute, "an answer that was not delivered is kept for it")
 	s.DurationVar(&t.AdoptWindow, "adopt-window", 2*time.Minute, "so long after a cut an equal call gets the answer that was missed; 0: never")
 	s.DurationVar(&t.QuestionTimeout, "question-timeout", 10*time.Minute, "a server's question waits so long for a stateless client's answer")
@@ -52,6 +53,7 @@ func (f *flags) checkTimers() error {
 		{"write-timeout", t.WriteTimeout},
 		{"question-timeout", t.QuestionTimeout},
 		{"probe-timeout", t.ProbeTimeout},
+		{"reconnect-wait", t.ReconnectWait},
 		{"ping-timeout", t.PingTimeout},
 		{"result-ttl", t.ResultTTL},
 	} {
@@ -70,6 +72,7 @@ func (f *flags) checkTimers() error {
 		{"request-timeout", &t.RequestTimeout},
 		{"request-max", &t.RequestMax},
 		{"orphan-grace", &t.OrphanGrace},
+		{"task-after", &t.TaskAfter},
 		{"adopt-window", &t.AdoptWindow},
 	} {
 		switch {
@@ -98,6 +101,7 @@ func (f *flags) mergeTimers(set *pflag.FlagSet, file *config.File) {
 	take(set, "request-timeout", &t.RequestTimeout, file.RequestTimeout)
 	take(set, "request-max", &t.RequestMax, file.RequestMax)
 	take(set, "orphan-grace", &t.OrphanGrace, file.OrphanGrace)
+	take(set, "task-after", &t.TaskAfter, file.TaskAfter)
 	take(set, "result-ttl", &t.ResultTTL, file.ResultTTL)
 	take(set, "adopt-window", &t.AdoptWindow, file.AdoptWindow)
 	take(set, "question-timeout", &t.QuestionTimeout, file.QuestionTimeout)
@@ -105,6 +109,7 @@ func (f *flags) mergeTimers(set *pflag.FlagSet, file *config.File) {
 	take(set, "ping-timeout", &t.PingTimeout, file.PingTimeout)
 	take(set, "ping-misses", &t.PingMisses, file.PingMisses)
 	take(set, "probe-timeout", &t.ProbeTimeout, file.ProbeTimeout)
+	take(set, "reconnect-wait", &t.ReconnectWait, file.ReconnectWait)
 }
 
 // serverTimers are a server's own, but for those that a flag sets for all.
@@ -116,6 +121,7 @@ func serverTimers(set *pflag.FlagSet, c config.Clocks) holdfast.Timers {
 		RequestTimeout: unlessGiven(set, "request-timeout", c.RequestTimeout),
 		RequestMax:     unlessGiven(set, "request-max", c.RequestMax),
 		OrphanGrace:    unlessGiven(set, "orphan-grace", c.OrphanGrace),
+		TaskAfter:      unlessGiven(set, "task-after", c.TaskAfter),
 	}
 }
 
@@ -128,6 +134,8 @@ func tools(set *pflag.FlagSet, entries []config.Tool) []holdfast.Tool {
 			RequestTimeout: unlessGiven(set, "request-timeout", e.RequestTimeout),
 			RequestMax:     unlessGiven(set, "request-max", e.RequestMax),
 			OrphanGrace:    unlessGiven(set, "orphan-grace", e.OrphanGrace),
+			Task:           holdfast.TaskMode(e.Task),
+			TaskAfter:      unlessGiven(set, "task-after", e.TaskAfter),
 		})
 	}
 	return all

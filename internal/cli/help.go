@@ -22,7 +22,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 // flagError explains the mistake that is made most: a command without -- before
 // it, so that its flags are taken for ours.
 func flagError(cmd *cobra.Command, err error) error {
-	if args := cmd.Flags().Args(); len(args) > 0 {
+	if args := cmd.Flags().Args(); len(args) > 0 && cmd.Name() == "serve" {
 		return usage("%w; the flags of %q are told apart by a -- before it: holdfast serve [flags] -- %s …", err, args[0], args[0])
 	}
 	return usageError{err}

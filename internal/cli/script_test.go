@@ -62,6 +62,7 @@ func scriptCommands() map[string]command {
 		"gone":    gone,
 		"http":    fetch,
 		"mcp":     mcp,
+		"bouncer": bouncer,
 	}
 }
 

@@ -27,6 +27,9 @@ itself speaks:
   /sse, /message    HTTP+SSE
   /healthz, /readyz for what watches over the gateway
 
+With --upstream it is a server that is on the network already, of any revision and
+transport, which is offered the same way.
+
 Several servers come from a configuration file, YAML or the JSON "mcpServers"
 file of a desktop client; each is then at /<name>/mcp and /<name>/sse.
 
@@ -35,6 +38,7 @@ and a snippet for clients go to stderr.`
 
 const serveExample = `  holdfast serve -- npx -y @modelcontextprotocol/server-everything
   holdfast serve --isolation shared -- uvx mcp-server-fetch
+  holdfast serve --upstream https://example.org/mcp --upstream-header 'Authorization: Bearer ${TOKEN}'
   holdfast serve --config servers.yaml --listen 127.0.0.1:0
   holdfast serve --demo
   MCP_TRANSPORT=stdio holdfast serve -- ./my-server`
@@ -43,7 +47,7 @@ func newServe(std streams) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:     "serve [flags] -- command [args…]",
-		Short:   "Offer MCP servers that speak stdio to every client",
+		Short:   "Offer MCP servers to every client",
 		Long:    serveHelp,
 		Example: serveExample,
 		Version: version(),
@@ -71,6 +75,7 @@ func (f *flags) serve(cmd *cobra.Command, args []string, std streams) error {
 		return err
 	}
 	o.Logger, o.Version = log, version()
+	f.upstream.logTo(log)
 	for _, w := range warnings {
 		log.Warn(w.Text, "at", w.Pos.String())
 	}

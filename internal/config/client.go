@@ -60,14 +60,14 @@ func (r *reader) clientFile(f *File, root *node, serversKey string) {
 			taken[p.key.text] = true
 		}
 	}
-	var remote *node
+	var other *node
 	for _, p := range r.entries(servers) {
 		key := p.key
 		s := Server{Name: key.text, Pos: Pos{r.file, key.line, key.col}}
 		switch r.clientServer(&s, key, p.value) {
-		case entryRemote:
-			if remote == nil {
-				remote = key
+		case entryOther:
+			if other == nil {
+				other = key
 			}
 		case entryUsed:
 			if !validName(s.Name) {
@@ -81,8 +81,8 @@ func (r *reader) clientFile(f *File, root *node, serversKey string) {
 	if len(f.Servers) > 0 || len(r.errs) > 0 {
 		return
 	}
-	if remote != nil {
-		r.fail(remote.line, remote.col, "%s: remote servers come in a later version, and the file has no server with a command", remote.at)
+	if other != nil {
+		r.fail(other.line, other.col, "%s: no revision of MCP speaks over WebSocket, and the file has no other server", other.at)
 		return
 	}
 	r.failAt(servers, "every server is disabled: enable one")
@@ -93,7 +93,7 @@ type entryKind int
 const (
 	entryUsed entryKind = iota
 	entryDisabled
-	entryRemote
+	entryOther // of a kind that is not known here
 )
 
 // clientServer reads one entry. Of the keys that clients have besides, it
@@ -109,11 +109,10 @@ func (r *reader) clientServer(s *Server, key, n *node) entryKind {
 	}
 	command := n.get("command")
 	if command == nil && isRemote(n) {
-		r.warn(key, "%s is left out: remote servers come in a later version", key.at)
-		return entryRemote
+		return r.clientRemote(s, key, n)
 	}
 	if command == nil {
-		r.fail(key.line, key.col, `%s: no command: write what starts the server, such as "command": "npx"`, key.at)
+		r.fail(key.line, key.col, `%s: no command: write what starts the server, such as "command": "npx", or where it is, as "url": "https://example.org/mcp"`, key.at)
 	}
 	for _, p := range r.entries(n) {
 		k, v := p.key, p.value
@@ -137,16 +136,6 @@ func (r *reader) clientServer(s *Server, key, n *node) entryKind {
 	}
 	r.warnOfLine(command, n.get("args"))
 	return entryUsed
-}
-
-func isRemote(n *node) bool {
-	for _, key := range []string{"url", "serverUrl", "httpUrl"} {
-		if n.get(key) != nil {
-			return true
-		}
-	}
-	typ := n.get("type")
-	return typ != nil && slices.Contains([]string{"http", "sse", "streamable-http", "streamableHttp", "ws"}, typ.text)
 }
 
 func (r *reader) clientText(n *node) string {

@@ -68,6 +68,9 @@ type File struct {
 	// ProbeTimeout is how long a server may be silent to server/discover before
 	// it is sent initialize, too; default 2s.
 	ProbeTimeout time.Duration
+	// ReconnectWait is how long a request waits for a remote server that cannot be
+	// reached; default 30s.
+	ReconnectWait time.Duration
 	// StateKey protects requestState; default: a random key for each process.
 	StateKey string
 	// WriteTimeout is how long one single write may take; the default is the
@@ -131,6 +134,8 @@ type Clocks struct {
 	// OrphanGrace is how long a call goes on that nobody reads, None for not at
 	// all; default 2m.
 	OrphanGrace time.Duration
+	// TaskAfter is when a call becomes a task, None for never; default 10s.
+	TaskAfter time.Duration
 }
 
 // Tool is what holds for the calls of one tool, or of those that a pattern
@@ -146,6 +151,10 @@ type Tool struct {
 	OnDisconnect string
 	// RequestTimeout, RequestMax and OrphanGrace are those of Clocks.
 	RequestTimeout, RequestMax, OrphanGrace time.Duration
+	// Task is "never", "always" or "required"; default: calls become tasks after
+	// TaskAfter, which is that of Clocks.
+	Task      string
+	TaskAfter time.Duration
 }
 
 // Server is one MCP server that speaks stdio.
@@ -154,7 +163,7 @@ type Server struct {
 	Name string
 	// Pos is where the file names the server.
 	Pos Pos
-	// Command is the program to start, never empty.
+	// Command is the program to start, empty for a remote server.
 	Command string
 	// Args are its arguments.
 	Args []string
@@ -163,6 +172,15 @@ type Server struct {
 	Env []string
 	// Dir is its working directory; default: the gateway's own.
 	Dir string
+	// URL is where a remote server is, empty for a program.
+	URL string
+	// Headers go with each request to it, as "Name: value" in the order of the
+	// file.
+	Headers []string
+	// CA is a PEM file with certificates to trust besides the system's.
+	CA string
+	// InsecureHTTP allows plain http to another machine.
+	InsecureHTTP bool
 	// Children overrides the defaults of the file; use Or to merge.
 	Children
 	// Clocks overrides the defaults of the file.

@@ -9,6 +9,7 @@ import (
 )
 
 func TestDocumentation(t *testing.T) {
+	t.Setenv("WIKI_TOKEN", "secret")
 	data, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
 		t.Fatal(err)
@@ -19,7 +20,7 @@ func TestDocumentation(t *testing.T) {
 	if !ok || !both {
 		t.Fatal("no part about a server, or none about a tool")
 	}
-	for _, key := range append(fileKeys(), "command", "args", "env", "cwd") {
+	for _, key := range append(fileKeys(), "command", "args", "env", "cwd", "url", "headers", "ca", "insecure_http") {
 		if !regexp.MustCompile("(?m)^\\|.*`" + key + "`.*\\|").MatchString(doc) {
 			t.Errorf("the key %s is in no table", key)
 		}

@@ -82,7 +82,7 @@ func usable(t *testing.T, f *File) {
 	}
 	names := map[string]bool{}
 	for _, s := range f.Servers {
-		if s.Command == "" || !validName(s.Name) || names[s.Name] || s.Pos.Line < 1 {
+		if (s.Command == "") == (s.URL == "") || !validName(s.Name) || names[s.Name] || s.Pos.Line < 1 {
 			t.Errorf("server %+v", s)
 		}
 		names[s.Name] = true

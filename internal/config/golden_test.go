@@ -79,7 +79,7 @@ func fields(b *strings.Builder, prefix string, v reflect.Value) {
 		case f.Anonymous:
 			fields(b, prefix, value)
 		case value.IsZero() || f.Name == "Source":
-		case f.Name == "Pos" || value.CanInt():
+		case f.Name == "Pos" || value.CanInt() || value.Kind() == reflect.Bool:
 			fmt.Fprintf(b, "%s%s: %v\n", prefix, f.Name, value)
 		default:
 			fmt.Fprintf(b, "%s%s: %q\n", prefix, f.Name, value)

@@ -8,7 +8,7 @@ const leastFile = "servers: {files: {command: [npx, -y, some-server]}}"
 func (r *reader) ownFile(f *File, root *node) {
 	fields := r.fileFields(f)
 	r.object(root, fields, func(key string) string {
-		if key == "command" || key == "args" || key == "env" || key == "cwd" {
+		if slices.Contains([]string{"command", "args", "env", "cwd", "url", "headers", "ca", "insecure_http"}, key) {
 			return "it belongs to a server, as in " + leastFile
 		}
 		if plain(key) == "mcpservers" {
@@ -49,6 +49,7 @@ func (r *reader) fileFields(f *File) []field {
 		{"reconnect_grace", r.duration(&f.ReconnectGrace, true)},
 		{"question_timeout", r.duration(&f.QuestionTimeout, false)},
 		{"probe_timeout", r.duration(&f.ProbeTimeout, false)},
+		{"reconnect_wait", r.duration(&f.ReconnectWait, false)},
 		{"state_key", func(n *node) { r.stateKey(f, n) }},
 		{"write_timeout", r.duration(&f.WriteTimeout, false)},
 		{"result_ttl", r.duration(&f.ResultTTL, false)},
@@ -100,7 +101,7 @@ func (r *reader) ownServers(f *File, servers *node) {
 
 func (r *reader) ownServer(s *Server, key, n *node) {
 	missing := func() {
-		r.fail(key.line, key.col, "%s: no command: write what starts the server, such as command: [npx, -y, some-server]", key.at)
+		r.fail(key.line, key.col, "%s: no command: write what starts the server, such as command: [npx, -y, some-server], or where it is, as url: https://example.org/mcp", key.at)
 	}
 	switch n.kind {
 	case kindNull:
@@ -108,7 +109,7 @@ func (r *reader) ownServer(s *Server, key, n *node) {
 		return
 	case kindMap:
 	default:
-		r.failAt(n, "expected a mapping with at least command: [npx, -y, some-server], found %s", n.found())
+		r.failAt(n, "expected a mapping with at least command: [npx, -y, some-server] or url: https://example.org/mcp, found %s", n.found())
 		return
 	}
 	fields := append([]field{
@@ -116,22 +117,21 @@ func (r *reader) ownServer(s *Server, key, n *node) {
 		{"args", func(n *node) { s.Args = append(s.Args, r.texts(n, r.ownText)...) }},
 		{"env", func(n *node) { s.Env = r.env(n, r.ownText) }},
 		{"cwd", func(n *node) { s.Dir = r.ownWord(n, "a folder") }},
-	}, r.childrenFields(&s.Children)...)
+	}, r.remoteFields(s)...)
+	fields = append(fields, r.childrenFields(&s.Children)...)
 	fields = append(fields, r.clocksFields(&s.Clocks)...)
 	fields = append(fields, field{"tools", func(n *node) { s.Tools = r.tools(n) }})
 	r.object(n, fields, func(key string) string {
 		switch {
-		case key == "url":
-			return "remote servers come in a later version; for now a server is started by its command"
 		case key == "type":
-			return "leave it out, every server here speaks stdio"
+			return "leave it out: a command speaks stdio, and what is at a url is found out"
 		case slices.Contains(fileKeys(), key):
 			return "it belongs to the top level of the file"
 		}
 		return ""
 	})
 	command := n.get("command")
-	if command == nil && n.get("url") == nil {
+	if !r.fits(n) && command == nil {
 		missing()
 	}
 	if args := n.get("args"); args != nil && command != nil && command.kind == kindList {

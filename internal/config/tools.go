@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // maxToolName is how many bytes the name of a tool may have here. Every call
@@ -19,6 +20,7 @@ func (r *reader) clocksFields(c *Clocks) []field {
 		{"request_timeout", r.duration(&c.RequestTimeout, true)},
 		{"request_max", r.duration(&c.RequestMax, true)},
 		{"orphan_grace", r.duration(&c.OrphanGrace, true)},
+		{"task_after", r.duration(&c.TaskAfter, true)},
 	}
 }
 
@@ -29,6 +31,21 @@ func (r *reader) toolFields(t *Tool) []field {
 		{"request_timeout", r.duration(&t.RequestTimeout, true)},
 		{"request_max", r.duration(&t.RequestMax, true)},
 		{"orphan_grace", r.duration(&t.OrphanGrace, true)},
+		{"task", func(n *node) { r.task(t, n) }},
+	}
+}
+
+// task reads which calls of a tool become tasks.
+func (r *reader) task(t *Tool, n *node) {
+	words := []string{"never", "always", "required"}
+	d, err := time.ParseDuration(n.text)
+	switch {
+	case n.kind == kindString && slices.Contains(words, n.text):
+		t.Task = n.text
+	case n.kind == kindString && err == nil && d >= minDuration:
+		t.TaskAfter = d
+	default:
+		r.failAt(n, "expected never, always, required or a duration such as 30s, found %s", n.found())
 	}
 }
 

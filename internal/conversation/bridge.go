@@ -40,7 +40,7 @@ const maxRounds = 64
 // server which speaks the stateless era only. Its code is the server's own
 // choice (2026-07-28 basic/versioning, "Compatibility Matrix"): the method is
 // unknown to it, and lacks the version that a request must name.
-func refusesHandshake(m *jsonrpc.Message) bool { return m.Has(jsonrpc.Error) }
+func refusesHandshake(m *jsonrpc.Message) bool { return m.Has(jsonrpc.Error) && !unreached(m) }
 
 // crossTime is how long a server that has refused initialize may take to answer
 // server/discover: it is up and running.
@@ -247,6 +247,14 @@ func (c *Conversation) forwardLocked(call *Call, m *jsonrpc.Message, more []json
 		return c.overErrLocked()
 	}
 	meta := w.meta
+	if call.tasks {
+		meta = slices.Clone(meta)
+		for i := range meta {
+			if meta[i].Key == era.MetaCapabilities {
+				meta[i].Value = era.WithTasks(meta[i].Value)
+			}
+		}
+	}
 	if w.level > 0 {
 		meta = append(slices.Clip(meta), jsonrpc.Member{Key: era.MetaLogLevel, Value: strconv.AppendQuote(nil, levels[w.level])})
 	}

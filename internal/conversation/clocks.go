@@ -97,22 +97,24 @@ func (c *Conversation) wakeLocked(now, at time.Time) {
 	}
 }
 
-// heard notes that the server wrote something; m is nil for what is no message.
-// The answer to a ping is no output: a server that does no more is busy.
-func (c *Conversation) heard(gen int, m *jsonrpc.Message) {
+// heard notes that the server wrote something that is no answer.
+func (c *Conversation) heard(gen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if gen != c.gen {
-		return
+	if gen == c.gen {
+		c.watch.stuckCut = time.Time{}
+		c.watch.mon.Heard(time.Now())
 	}
+}
+
+// answeredLocked notes that the server wrote an answer, to a call that is nil if
+// nobody waits for it. That to a ping is no output: a server that does no more is
+// busy.
+func (c *Conversation) answeredLocked(call *Call) {
 	c.watch.stuckCut = time.Time{}
-	if m != nil && m.Kind() == jsonrpc.Response {
-		id, _ := parseID(m.Raw(jsonrpc.ID))
-		if call := c.calls[id]; call != nil && call.Is("ping") && call.Peer == nil {
-			return
-		}
+	if call == nil || call.Peer != nil || call.method != "ping" {
+		c.watch.mon.Heard(time.Now())
 	}
-	c.watch.mon.Heard(time.Now())
 }
 
 // judgeLocked begins to judge the present server.

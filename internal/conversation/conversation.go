@@ -50,6 +50,10 @@ type Call struct {
 	Cause observe.Cause
 	Token []byte // the client's progress token, as spelled; nil: no progress wanted
 	Data  any    // the peer's own
+	// Follow tells, when a server of the stateless era has answered with a task,
+	// whether the gateway is to follow it and to answer with what comes of it;
+	// nil: not. It must not block.
+	Follow func() bool
 
 	method  string
 	name    string    // of the tool, the prompt
@@ -62,6 +66,8 @@ type Call struct {
 	note    []byte                   // the request, kept for when the answer is good, or asks for a retry
 	version string                   // what an initialize is answered with, quoted
 	rounds  int                      // how often the server asked for more
+	follow  *followed                // the server's task that it has become
+	tasks   bool                     // the gateway takes a task for the client
 }
 
 // Peer is one client of a conversation. Its methods are called without the
@@ -80,6 +86,7 @@ type Peer interface {
 // Options of a conversation.
 type Options struct {
 	Dial         Dial
+	Remote       bool                     // the server is no process of the gateway's: what it speaks may change
 	Shared       bool                     // one conversation for many peers: the handshake is the gateway's own
 	Name         string                   // the server's name, for logs and errors
 	ClientInfo   []byte                   // the gateway's own clientInfo, raw JSON, for Shared
@@ -136,6 +143,7 @@ type Conversation struct {
 	ready     chan struct{} // closed when the handshake of a shared conversation is done, or it is over
 	isReady   bool
 	links     sync.WaitGroup // one for each link not stopped yet
+	doubting  bool           // a remote server is being asked whether it still speaks the stateless era
 	watch     watch
 }
 
@@ -348,6 +356,10 @@ func (c *Conversation) Cancel(call *Call, m *jsonrpc.Message) bool {
 	if c.unholdLocked(call) {
 		return true
 	}
+	if call.follow != nil { // tasks are not cancelled by notification
+		c.abandonLocked(call)
+		return true
+	}
 	var digits [20]byte
 	id := strconv.AppendUint(digits[:0], call.up, 10)
 	_ = c.sendLocked(nil, m, jsonrpc.Edit{Field: jsonrpc.RequestID, With: id})
@@ -359,6 +371,10 @@ func (c *Conversation) forgetLocked(id uint64, reason string) {
 	call := c.calls[id]
 	delete(c.calls, id)
 	if call.method == "initialize" || c.unholdLocked(call) || c.link == nil {
+		return
+	}
+	if call.follow != nil {
+		c.abandonLocked(call)
 		return
 	}
 	note := []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`)

@@ -29,8 +29,8 @@ type inbound struct {
 // Line implements stdio.Handler.
 func (in inbound) Line(line []byte) {
 	m, err := jsonrpc.Parse(line)
-	if !errors.Is(err, jsonrpc.ErrBatch) {
-		in.c.heard(in.gen, m)
+	if !errors.Is(err, jsonrpc.ErrBatch) && (err != nil || m.Kind() != jsonrpc.Response) {
+		in.c.heard(in.gen)
 	}
 	switch {
 	case errors.Is(err, jsonrpc.ErrBatch):
@@ -92,6 +92,9 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 	}
 	c.mu.Lock()
 	call := c.calls[id]
+	if gen == c.gen {
+		c.answeredLocked(call)
+	}
 	if !ok || call == nil || gen != c.gen {
 		c.mu.Unlock()
 		if !ok {
@@ -113,6 +116,9 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 		c.openedLocked(m)
 	}
 	bridged := c.bridge != nil
+	if c.opts.Remote && (bridged || c.stateless) && call.inner == nil && doubtful(m) {
+		c.doubtLocked()
+	}
 	c.settleLocked(call, m)
 	c.mu.Unlock()
 	if call.inner != nil {
@@ -121,6 +127,10 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 	}
 	if bridged {
 		c.bridgeAnswer(call, m)
+		return
+	}
+	if result := m.Raw(jsonrpc.Result); call.Follow != nil && isTask(result) && call.Follow() {
+		c.follow(call, result)
 		return
 	}
 	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}

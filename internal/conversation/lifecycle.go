@@ -85,7 +85,12 @@ func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
 		return
 	}
 	if !m.Has(jsonrpc.Result) {
-		c.finish(fmt.Errorf("%w: the server refused initialize: %s", ErrClosed, m.Raw(jsonrpc.Error)))
+		err := fmt.Errorf("%w: the server refused initialize: %s", ErrClosed, m.Raw(jsonrpc.Error))
+		if c.opts.Remote && !first { // it may be away for a while
+			c.linkClosed(gen, err)
+		} else {
+			c.finish(err)
+		}
 		return
 	}
 	c.mu.Lock()
@@ -114,18 +119,7 @@ func (c *Conversation) retellLocked() {
 		_ = c.link.SendRaw(c.told.initialized)
 		c.meetLocked()
 	}
-	again := func(line []byte) {
-		if m, err := jsonrpc.Parse(line); err == nil {
-			call := &Call{method: string(m.Text(jsonrpc.Method)), inner: func(*jsonrpc.Message) {}}
-			_ = c.sendCallLocked(call, m, nil)
-		}
-	}
-	if c.told.level != nil {
-		again(c.told.level)
-	}
-	for _, line := range c.told.subscribed {
-		again(line)
-	}
+	c.retellInterestsLocked()
 	if c.bridge != nil {
 		c.bridge.listen = 0
 		c.listenLocked()
@@ -137,6 +131,22 @@ func (c *Conversation) retellLocked() {
 			h.call.sent = true
 		}
 		_ = c.link.SendRaw(h.line)
+	}
+}
+
+// retellInterestsLocked tells a server what it is to send by itself.
+func (c *Conversation) retellInterestsLocked() {
+	again := func(line []byte) {
+		if m, err := jsonrpc.Parse(line); err == nil {
+			call := &Call{method: string(m.Text(jsonrpc.Method)), inner: func(*jsonrpc.Message) {}}
+			_ = c.sendCallLocked(call, m, nil)
+		}
+	}
+	if c.told.level != nil {
+		again(c.told.level)
+	}
+	for _, line := range c.told.subscribed {
+		again(line)
 	}
 }
 

@@ -197,6 +197,10 @@ func (p *Pool) over(c *Conversation, err error) {
 	if p.modern == c {
 		p.modern = nil
 	}
+	if p.opts.Remote { // the next one may find another server
+		p.legacyOnly = false
+		p.statelessOnly.Store(false)
+	}
 	for i, s := range p.spare {
 		if s != c {
 			continue

@@ -98,6 +98,8 @@ func (c *Conversation) judge(m *jsonrpc.Message, asked bool) (verdict, error) {
 	offered := jsonrpc.Get(jsonrpc.Get(fault, "data"), "supported")
 	unsupported := string(jsonrpc.Get(fault, "code")) == strconv.Itoa(era.CodeUnsupportedVersion)
 	switch {
+	case unreached(m):
+		return undecided, fmt.Errorf("server %q could not be asked what it speaks: %.500s", c.opts.Name, jsonrpc.Get(fault, "message"))
 	case m.Has(jsonrpc.Result) && speaksStateless(m.Raw(jsonrpc.Result)), modern && !unsupported,
 		unsupported && offers(offered, served):
 		c.mu.Lock()

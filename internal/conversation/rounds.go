@@ -14,6 +14,14 @@ import (
 // call: either the end, or a round of questions.
 func (c *Conversation) bridgeAnswer(call *Call, m *jsonrpc.Message) {
 	result := m.Raw(jsonrpc.Result)
+	if result == nil && era.WantsTasks(m.Raw(jsonrpc.Error)) && !call.tasks && call.note != nil {
+		c.mu.Lock()
+		err := c.declareLocked(call)
+		c.mu.Unlock()
+		if err == nil {
+			return
+		}
+	}
 	if result == nil {
 		call.Peer.Answer(call, fault(call, m))
 		return
@@ -21,6 +29,8 @@ func (c *Conversation) bridgeAnswer(call *Call, m *jsonrpc.Message) {
 	switch kind := string(jsonrpc.Get(result, "resultType")); kind {
 	case `"input_required"`:
 		c.ask(call, result)
+	case `"task"`:
+		c.follow(call, result)
 	case "", `"complete"`:
 		call.Peer.Answer(call, jsonrpc.AppendResult(nil, call.ID, plain(result)))
 	default:
@@ -153,6 +163,11 @@ func (c *Conversation) retry(r *round) {
 		return
 	}
 	delete(c.bridge.rounds, r.call)
+	if r.call.follow != nil {
+		c.updateLocked(r)
+		c.mu.Unlock()
+		return
+	}
 	var more []jsonrpc.Member
 	if len(r.responses) > 0 {
 		more = append(more, jsonrpc.Member{Key: "inputResponses", Value: jsonrpc.AppendObject(nil, nil, nil, r.responses...)})
@@ -176,6 +191,9 @@ func (c *Conversation) cancelRoundLocked(call *Call) bool {
 		return false
 	}
 	c.dropRoundLocked(c.bridge.rounds[call])
+	if call.follow != nil {
+		c.abandonLocked(call)
+	}
 	return true
 }
 
@@ -189,6 +207,9 @@ func (c *Conversation) takeRoundsLocked(of Peer) []*Call {
 	for call, r := range c.bridge.rounds {
 		if of == nil || call.Peer == of {
 			c.dropRoundLocked(r)
+			if of != nil && call.follow != nil {
+				c.abandonLocked(call)
+			}
 			out = append(out, call)
 		}
 	}

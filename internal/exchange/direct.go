@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -72,6 +73,9 @@ func (h *Host) retired() {
 
 func (d *direct) serve(a *asked) func(reason string) {
 	call := &conversation.Call{Peer: d, ID: a.id, Token: a.token, Data: a}
+	if a.method == "tools/call" {
+		call.Follow = a.follows()
+	}
 	listens := a.method == "subscriptions/listen"
 	if listens {
 		d.mu.Lock()
@@ -89,6 +93,18 @@ func (d *direct) serve(a *asked) func(reason string) {
 		}
 		d.conv.Cancel(call, cancelled(reason))
 	}
+}
+
+// follows returns whether a task that the server makes of the call is to be
+// followed: its client cannot take one, or has one of the gateway's already.
+func (a *asked) follows() func() bool {
+	switch j := a.job; {
+	case a.shared || !era.TakesTasks(a.capabilities):
+		return func() bool { return true }
+	case j != nil:
+		return func() bool { return !j.pass() }
+	}
+	return nil
 }
 
 // forget reports whether a subscription was still open.
@@ -126,7 +142,25 @@ func (d *direct) Answer(call *conversation.Call, msg []byte) {
 	if call.Is("subscriptions/listen") {
 		d.forget(call)
 	}
+	if call.Is("server/discover") && d.h.o.Tasks != nil {
+		msg = withTasks(msg)
+	}
 	call.Data.(*asked).answer(msg)
+}
+
+// withTasks adds to a DiscoverResult that calls may become tasks.
+func withTasks(answer []byte) []byte {
+	m, err := jsonrpc.Parse(answer)
+	if err != nil || !m.Has(jsonrpc.Result) {
+		return answer
+	}
+	result := m.Raw(jsonrpc.Result)
+	capabilities := jsonrpc.Get(result, "capabilities")
+	if era.TakesTasks(capabilities) {
+		return answer
+	}
+	return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Result, With: jsonrpc.AppendObject(nil, result, nil,
+		jsonrpc.Member{Key: "capabilities", Value: era.WithTasks(capabilities)})})
 }
 
 // Message implements conversation.Peer.

@@ -42,6 +42,9 @@ type Options struct {
 	Ledger  ledger.Options
 	Rules   func(tool string) calls.Rules
 	Observe func(observe.Event) // nil: nobody is told
+	// Tasks says which calls become tasks; nil: none. What is left of them is
+	// kept for Ledger.TTL after their end.
+	Tasks func(tool string) TaskRule
 }
 
 // Request is one request of a stateless client.
@@ -87,6 +90,7 @@ type Host struct {
 	used     atomic.Int64 // when a request last ended, in nanoseconds since 1970
 	queue    queue        // calls that wait for a conversation
 	book     *calls.Book[*held]
+	jobs     jobs
 
 	mu       sync.Mutex    // guards the fields below
 	direct   *direct       // to a stateless server
@@ -98,7 +102,7 @@ type Host struct {
 
 // New returns a Host.
 func New(o Options) *Host {
-	h := &Host{o: o, groups: map[[32]byte]*group{}, runs: map[string]*run{}}
+	h := &Host{o: o, jobs: newJobs(), groups: map[[32]byte]*group{}, runs: map[string]*run{}}
 	if o.Rules != nil {
 		h.book = calls.NewBook(o.Ledger, (*held).orphaned, func(*held) {})
 	}
@@ -113,10 +117,32 @@ func (h *Host) Serve(req Request) (cancel func(reason string), fail *Failure) {
 	if fail != nil {
 		return nil, fail
 	}
-	if cancel, fail, ok := h.hold(req, c); ok {
-		return cancel, fail
+	if done, fail := h.aboutTask(c); done {
+		return func(string) {}, fail
 	}
-	return h.execute(c), nil
+	hearer, fail := h.hear(c)
+	if fail != nil {
+		return nil, fail
+	}
+	j, fail := h.promise(&req, c)
+	if fail != nil {
+		return nil, fail
+	}
+	stop, fail, ok := h.hold(req, c)
+	switch {
+	case fail != nil:
+		return nil, fail
+	case !ok:
+		stop = h.execute(c)
+	}
+	switch {
+	case j != nil:
+		j.begun(stop)
+		return j.guard(stop), nil
+	case hearer != nil:
+		return func(reason string) { hearer.leave(); stop(reason) }, nil
+	}
+	return stop, nil
 }
 
 // execute has a request executed, and returns what cancels it.
@@ -131,12 +157,15 @@ func (h *Host) execute(c *asked) (cancel func(reason string)) {
 		stop = d.serve(c)
 	} else {
 		c.keep()
-		t := &task{call: c}
+		t := &errand{call: c}
 		stop = t.cancel
 		go h.find(t) // ends once the request is on its way, or has failed
 	}
 	return func(reason string) {
 		if c.over() { // else it has its answer, and stop may be about a later request
+			if c.method != "subscriptions/listen" {
+				h.tell("call cancelled", c.method, observe.ClientCancelled)
+			}
 			stop(reason)
 		}
 	}
@@ -160,10 +189,18 @@ type asked struct {
 	message      *jsonrpc.Message
 	emit         func(msg []byte, final bool)
 	begun        func()
+	told         atomic.Bool // begun has been told
+	kept         bool        // the message is its own
+	job          *job        // that the call is, if it may become a task
+	shared       bool        // others may wait for the same execution
 }
 
 // keep makes all of the request its own.
 func (a *asked) keep() {
+	if a.kept {
+		return
+	}
+	a.kept = true
 	a.message = a.message.Clone()
 	a.client, a.capabilities = a.message.Raw(jsonrpc.MetaClient), a.message.Raw(jsonrpc.MetaCapabilities)
 }
@@ -183,7 +220,7 @@ func (a *asked) over() bool {
 
 // sent says that a server has the request.
 func (a *asked) sent() {
-	if a.begun != nil {
+	if a.begun != nil && !a.told.Swap(true) { // a call may be sent more than once
 		a.begun()
 	}
 }
@@ -263,8 +300,8 @@ func (a *asked) fail(code int, text, data string) {
 	a.answer(jsonrpc.AppendError(nil, a.id, code, text, raw))
 }
 
-// task is a request whose way is being found.
-type task struct {
+// errand is a request whose way is being found.
+type errand struct {
 	call *asked
 
 	mu        sync.Mutex // guards the fields below
@@ -274,7 +311,7 @@ type task struct {
 }
 
 // cancel gives the request up, wherever it is.
-func (t *task) cancel(reason string) {
+func (t *errand) cancel(reason string) {
 	t.mu.Lock()
 	t.cancelled, t.reason = true, reason
 	stop := t.stop
@@ -285,7 +322,7 @@ func (t *task) cancel(reason string) {
 }
 
 // begun says how the request is cancelled from now on.
-func (t *task) begun(stop func(reason string)) {
+func (t *errand) begun(stop func(reason string)) {
 	t.mu.Lock()
 	t.stop = stop
 	gone, reason := t.cancelled, t.reason
@@ -295,14 +332,14 @@ func (t *task) begun(stop func(reason string)) {
 	}
 }
 
-func (t *task) gone() bool {
+func (t *errand) gone() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.cancelled
 }
 
 // find finds out what the server speaks, and sends the request its way.
-func (h *Host) find(t *task) {
+func (h *Host) find(t *errand) {
 	h.retired()
 	conv, err := h.o.Pool.Stateless(h.o.Patience)
 	if err != nil {
@@ -327,6 +364,7 @@ func (h *Host) Close(reason error) {
 	if h.book != nil {
 		h.book.Close()
 	}
+	h.jobs.close()
 	h.mu.Lock()
 	h.closed = true
 	groups, runs, d := h.groups, h.runs, h.direct

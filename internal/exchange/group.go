@@ -87,7 +87,7 @@ func (h *Host) leave(g *group) {
 
 // acquire returns a lane: for r alone if r is not nil, else one that may be
 // shared. It waits while all are taken and no further server may be started.
-func (g *group) acquire(t *task, r *run) (*lane, error) {
+func (g *group) acquire(t *errand, r *run) (*lane, error) {
 	q := &g.h.queue
 	w := &waiter{g: g, r: r, size: len(t.call.message.Bytes()), turn: make(chan turn, 1)}
 	if err := q.join(w); err != nil {

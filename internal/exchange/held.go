@@ -20,6 +20,7 @@ import (
 type Receipt struct {
 	held *held
 	by   *caller
+	job  *job
 }
 
 // Held reports whether the request is one that may outlive its connection.
@@ -27,7 +28,7 @@ func (r *Receipt) Held() bool { return r.held != nil }
 
 // Delivered says that the answer was written without an error.
 func (r *Receipt) Delivered() {
-	if r.held != nil {
+	if r.held != nil && (r.job == nil || !r.job.isTask()) {
 		r.held.h.book.Deliver(r.held.entry)
 	}
 }
@@ -44,6 +45,9 @@ func (r *Receipt) Arrived(ok bool) {
 // Lost says that the connection has gone, before the answer was delivered. It
 // reports whether the call goes on nevertheless: else cancel it.
 func (r *Receipt) Lost() bool {
+	if r.job != nil && r.job.left() {
+		return true // it is a task
+	}
 	if r.held == nil {
 		return false
 	}
@@ -107,8 +111,8 @@ func (h *Host) hold(req Request, a *asked) (cancel func(reason string), fail *Fa
 		return nil, &Failure{Code: jsonrpc.CodeInvalidRequest, Text: calls.ErrKey.Error(), Data: []byte(`{"outcome":"not_executed"}`)}, true
 	case ledger.Fresh:
 		hd.entry, hd.callers = id, []*caller{w}
-		a.emit, a.id, a.token = hd.emit, bytes.Clone(a.id), heldToken
-		*req.Receipt = Receipt{hd, w}
+		a.emit, a.id, a.token, a.shared = hd.emit, bytes.Clone(a.id), heldToken, true
+		req.take(hd, w, a.job)
 		hd.mu.Unlock()
 		hd.run(a)
 	default:
@@ -118,10 +122,18 @@ func (h *Host) hold(req Request, a *asked) (cancel func(reason string), fail *Fa
 			req.Begun()
 		}
 		hd = of
-		*req.Receipt = Receipt{hd, w}
+		req.take(hd, w, a.job)
 		hd.join(w, answer)
 	}
 	return func(reason string) { hd.cancel(w, reason) }, nil, true
+}
+
+// take says which execution the request waits for.
+func (r *Request) take(hd *held, w *caller, j *job) {
+	r.Receipt.held, r.Receipt.by = hd, w
+	if j != nil {
+		j.held, j.by = hd, w
+	}
 }
 
 // run begins the execution.

@@ -12,7 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/internal/testkit"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -28,6 +30,8 @@ type troupe struct {
 	waiting int
 	idle    time.Duration
 	shared  bool
+	tasks   func(tool string) TaskRule
+	rules   func(tool string) calls.Rules
 }
 
 // stage is a host with scripted servers behind it.
@@ -72,7 +76,8 @@ func newStage(t testing.TB, tr troupe) *stage {
 		Max: tr.max,
 	})
 	s.host = New(Options{Pool: s.pool, Name: "kid", Patience: 2 * time.Second, StartTimeout: time.Minute, QuestionTimeout: 10 * time.Minute,
-		Idle: tr.idle, MaxWaiting: tr.waiting, Seal: sealOf(t, "0123456789abcdef"), Log: log})
+		Idle: tr.idle, MaxWaiting: tr.waiting, Seal: sealOf(t, "0123456789abcdef"), Log: log,
+		Ledger: ledger.Options{TTL: 10 * time.Minute, Window: time.Minute}, Tasks: tr.tasks, Rules: tr.rules})
 	return s
 }
 

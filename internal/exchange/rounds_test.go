@@ -282,7 +282,7 @@ func TestRetryThatComesTooLate(t *testing.T) {
 	}
 	got := &reply{t: t}
 	r := &run{ended: true}
-	r.attach(&task{}, &asked{host: &Host{}, id: []byte("1"), message: m, emit: got.emit})
+	r.attach(&errand{}, &asked{host: &Host{}, id: []byte("1"), message: m, emit: got.emit})
 	wantError(t, "the retry", got.answer(), "-32602", `"outcome":"not_executed"`)
 }
 

@@ -35,6 +35,7 @@ type run struct {
 	refused []byte             // the server's error that wants URLs opened, while it is not known that they are
 	kept    []*jsonrpc.Message // notifications, likewise
 	ended   bool
+	posed   bool // who waits is a task, and has the questions
 }
 
 // question is one that the server asked.
@@ -50,8 +51,11 @@ type question struct {
 const gatherTime = 15 * time.Millisecond
 
 // bridge serves a stateless request by a handshake-era server.
-func (h *Host) bridge(t *task) {
+func (h *Host) bridge(t *errand) {
 	a := t.call
+	if refuseTasks(a) {
+		return
+	}
 	if sealed := jsonrpc.Get(a.message.Raw(jsonrpc.Params), "requestState"); sealed != nil && era.MayAsk(a.method) {
 		h.resume(t, sealed)
 		return
@@ -80,7 +84,7 @@ func (h *Host) bridge(t *task) {
 	}
 	switch a.method {
 	case "server/discover":
-		a.answer(jsonrpc.AppendResult(nil, a.id, discovery(l.hello)))
+		a.answer(jsonrpc.AppendResult(nil, a.id, discovery(l.hello, h.o.Tasks != nil)))
 		l.release(nil)
 	case "subscriptions/listen":
 		t.begun(g.listen(a, l))
@@ -92,7 +96,7 @@ func (h *Host) bridge(t *task) {
 }
 
 // start sends the request.
-func (r *run) start(t *task, alone *run) {
+func (r *run) start(t *errand, alone *run) {
 	a, l := r.asked, r.lane
 	l.g.mu.Lock()
 	l.runs[r] = true
@@ -104,8 +108,13 @@ func (r *run) start(t *task, alone *run) {
 }
 
 // execute has the server execute the request.
-func (r *run) execute(t *task, a *asked) {
+func (r *run) execute(t *errand, a *asked) {
 	params := a.message.Raw(jsonrpc.Params)
+	if r.method == "tools/call" && jsonrpc.Get(params, "task") != nil {
+		// That of 2025-11-25 means nothing here (SEP-2663, "Backward
+		// Compatibility"), and this server may know it.
+		params = jsonrpc.AppendObject(nil, params, []string{"task"})
+	}
 	m, err := jsonrpc.Parse(a.message.Append(nil, jsonrpc.Edit{Field: jsonrpc.Params, With: era.FromStateless(params)}))
 	r.call = &conversation.Call{Peer: r.lane, ID: a.id, Token: a.token, Data: r}
 	if err == nil {
@@ -207,6 +216,7 @@ func (r *run) message(m *jsonrpc.Message) {
 	defer r.mu.Unlock()
 	if m.Is("notifications/cancelled") { // the server gave a question up
 		r.open = slices.DeleteFunc(r.open, func(q question) bool { return q.id != nil && bytes.Equal(q.id, m.Raw(jsonrpc.RequestID)) })
+		r.poseLocked()
 		return
 	}
 	switch {
@@ -297,8 +307,12 @@ func (r *run) ask() {
 		return
 	}
 	a := r.asked
-	r.asked = nil
 	r.round++
+	if r.posed = a.job != nil && a.job.pose(r.requestsLocked(), r.respond); r.posed {
+		r.mu.Unlock()
+		return
+	}
+	r.asked = nil
 	r.expiry = time.AfterFunc(r.h.o.QuestionTimeout, func() { r.expire("nobody answered the server's question in time (--question-timeout)") })
 	result := r.inputRequiredLocked(a)
 	r.mu.Unlock()
@@ -306,8 +320,15 @@ func (r *run) ask() {
 	a.answer(jsonrpc.AppendResult(nil, a.id, result))
 }
 
-// inputRequiredLocked is the result that asks.
-func (r *run) inputRequiredLocked(a *asked) []byte {
+// poseLocked tells the client of a task what is still open.
+func (r *run) poseLocked() {
+	if r.posed && r.asked != nil {
+		r.asked.job.pose(r.requestsLocked(), r.respond)
+	}
+}
+
+// requestsLocked are the open questions.
+func (r *run) requestsLocked() []jsonrpc.Member {
 	requests := make([]jsonrpc.Member, 0, len(r.open))
 	for _, q := range r.open {
 		params := q.params
@@ -317,7 +338,12 @@ func (r *run) inputRequiredLocked(a *asked) []byte {
 		set := []jsonrpc.Member{{Key: "method", Value: jsonrpc.AppendString(nil, q.method)}, {Key: "params", Value: params}}
 		requests = append(requests, jsonrpc.Member{Key: q.key, Value: jsonrpc.AppendObject(nil, nil, nil, set...)})
 	}
-	state := r.h.seal(r, a)
+	return requests
+}
+
+// inputRequiredLocked is the result that asks.
+func (r *run) inputRequiredLocked(a *asked) []byte {
+	requests, state := r.requestsLocked(), r.h.seal(r, a)
 	return era.ToStateless("", jsonrpc.AppendObject(nil, nil, nil, // not of the method: it must not be cached
 		jsonrpc.Member{Key: "resultType", Value: []byte(`"input_required"`)},
 		jsonrpc.Member{Key: "inputRequests", Value: jsonrpc.AppendObject(nil, nil, nil, requests...)},
@@ -350,87 +376,6 @@ func (r *run) expire(why string) {
 		r.h.o.Log.Warn("call given up", "server", r.h.o.Name, "method", r.method, "cause", why)
 		r.lane.conv.Cancel(r.call, cancelled(why))
 		r.drop(why)
-	}
-}
-
-// resume goes on with the execution that a retry names.
-func (h *Host) resume(t *task, sealed []byte) {
-	a := t.call
-	id, round, err := h.unseal(sealed, a)
-	var r *run
-	if err == nil {
-		h.mu.Lock()
-		r = h.runs[id]
-		if r != nil && r.current(round) {
-			delete(h.runs, id)
-		} else {
-			r, err = nil, errState
-		}
-		h.mu.Unlock()
-	}
-	if err != nil {
-		a.fail(jsonrpc.CodeInvalidParams, err.Error(), `{"outcome":"not_executed"}`)
-		return
-	}
-	r.attach(t, a)
-}
-
-func (r *run) current(round int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.round == round && r.asked == nil
-}
-
-// attach makes a retry the one that waits, and hands its answers over.
-func (r *run) attach(t *task, a *asked) {
-	responses := jsonrpc.Get(a.message.Raw(jsonrpc.Params), "inputResponses")
-	r.mu.Lock()
-	if r.ended && r.final == nil { // given up just now
-		r.mu.Unlock()
-		a.fail(jsonrpc.CodeInvalidParams, errState.Error(), `{"outcome":"not_executed"}`)
-		return
-	}
-	r.asked = a
-	for _, m := range r.kept {
-		r.noteLocked(m)
-	}
-	r.kept = nil
-	if r.expiry != nil {
-		r.expiry.Stop()
-		r.expiry = nil
-	}
-	var replies [][]byte
-	refused, again := r.openedLocked(responses)
-	r.open = slices.DeleteFunc(r.open, func(q question) bool {
-		response := jsonrpc.Get(responses, q.key)
-		if q.id == nil || len(response) == 0 || response[0] != '{' { // no result
-			return false
-		}
-		replies = append(replies, jsonrpc.AppendResult(nil, q.id, response))
-		return true
-	})
-	final := r.final
-	if final == nil && refused == nil && len(r.open) > 0 { // asked again, with what the server asks next
-		r.askLocked(gatherTime)
-	}
-	r.mu.Unlock()
-	if final != nil {
-		a.answer(withID(final, a.id))
-		return
-	}
-	for _, reply := range replies {
-		if m, err := jsonrpc.Parse(reply); err == nil {
-			r.lane.conv.Reply(r.lane, m)
-		}
-	}
-	switch {
-	case refused != nil:
-		r.finish(refused)
-	case again:
-		r.execute(t, a)
-	default:
-		t.begun(r.cancel)
-		a.sent()
 	}
 }
 

@@ -59,8 +59,9 @@ func extended(hello []byte) bool {
 	return false
 }
 
-// discovery is a DiscoverResult made of an InitializeResult.
-func discovery(hello []byte) []byte {
+// discovery is a DiscoverResult made of an InitializeResult. tasks says that
+// calls may become tasks of the gateway's own.
+func discovery(hello []byte, tasks bool) []byte {
 	versions := []byte{'['}
 	for i, v := range era.StatelessVersions() {
 		if i > 0 {
@@ -68,10 +69,11 @@ func discovery(hello []byte) []byte {
 		}
 		versions = jsonrpc.AppendString(versions, string(v))
 	}
-	set := []jsonrpc.Member{
-		{Key: "supportedVersions", Value: append(versions, ']')},
-		{Key: "capabilities", Value: jsonrpc.AppendObject(nil, jsonrpc.Get(hello, "capabilities"), []string{"tasks"})},
+	capabilities := jsonrpc.AppendObject(nil, jsonrpc.Get(hello, "capabilities"), []string{"tasks"})
+	if tasks {
+		capabilities = era.WithTasks(capabilities)
 	}
+	set := []jsonrpc.Member{{Key: "supportedVersions", Value: append(versions, ']')}, {Key: "capabilities", Value: capabilities}}
 	if text := jsonrpc.Get(hello, "instructions"); text != nil {
 		set = append(set, jsonrpc.Member{Key: "instructions", Value: text})
 	}

@@ -156,7 +156,8 @@ func (s *Stream) End(e observe.Event, cause observe.Cause, err error) {
 	}
 	s.ended = true
 	failed := s.failed
-	end := s.watch.End(now, cause == "", failed != nil)
+	slow := errors.Is(failed, os.ErrDeadlineExceeded) // a paused client says nothing of the path
+	end := s.watch.End(now, cause == "" && !slow, failed != nil)
 	s.mu.Unlock()
 
 	r := s.route
@@ -177,7 +178,7 @@ func (s *Stream) End(e observe.Event, cause observe.Cause, err error) {
 	r.mu.Unlock()
 
 	switch {
-	case errors.Is(failed, os.ErrDeadlineExceeded):
+	case slow:
 		cause = observe.SlowReader
 		who, sure = cause.Who()
 	case failed != nil && cause == observe.ClientLeft:

@@ -2,10 +2,11 @@ package session
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/conversation"
 	"github.com/holdfast-mcp/holdfast/internal/ledger"
@@ -270,6 +271,11 @@ func (s *Session) Answer(of *conversation.Call, msg []byte) {
 	case cause == observe.RequestIdle || cause == observe.RequestMaximum:
 		state = ledger.TimedOut
 	}
+	if state == ledger.Lost || state == ledger.Cancelled { // time-outs are told of where their clocks are
+		s.log(c, "call ended", of.Cause)
+	} else if state == ledger.Answered && s.o.Log.Enabled(context.Background(), slog.LevelDebug) {
+		s.log(c, "call ended", observe.Answered)
+	}
 	c.end(state, msg)
 }
 
@@ -409,91 +415,4 @@ func (s *Session) log(c *call, what string, cause observe.Cause) {
 	e := observe.Ended(observe.Call, cause)
 	e.Text, e.Session, e.ID, e.Method, e.Age = what, Short(s.ID), string(c.ID), c.root.Load().What(), time.Since(c.root.Load().began)
 	s.o.Observe(e)
-}
-
-// ended is an answer in a stream's log that its client may not have yet.
-type ended struct {
-	seq   eventlog.Seq
-	entry ledger.ID
-}
-
-// delivered confirms answers up to a position.
-func (st *Stream) delivered(pos eventlog.Seq) {
-	s := st.sess
-	if s.book == nil {
-		return
-	}
-	s.mu.Lock()
-	n := 0
-	for n < len(st.ends) && st.ends[n].seq <= pos {
-		n++
-	}
-	done := st.ends[:n:n]
-	if st.ends = st.ends[n:]; len(st.ends) == 0 {
-		st.ends = nil
-	}
-	s.mu.Unlock()
-	for _, e := range done {
-		s.book.Deliver(e.entry)
-	}
-}
-
-// readChanged tells the book whether anybody reads the stream. It is called after each
-// change of that, without the lock.
-func (st *Stream) readChanged() {
-	s := st.sess
-	if s.book == nil {
-		return
-	}
-	var running []*call
-	s.mu.Lock()
-	read := st.reader != nil || st.posting
-	if read != st.lost || st != &s.general && st.pending <= 0 && len(st.ends) == 0 {
-		s.mu.Unlock()
-		return
-	}
-	st.lost = !read
-	for _, c := range s.calls {
-		if c.st == st && c.root.Load().entry != 0 {
-			running = append(running, c)
-		}
-	}
-	ends := st.ends
-	s.mu.Unlock()
-	for _, c := range running {
-		switch {
-		case read:
-			s.book.Regain(c.root.Load().entry)
-		case !c.othersRead():
-			s.book.Lose(c.root.Load().entry)
-		}
-	}
-	for _, e := range ends {
-		if read {
-			s.book.Regain(e.entry)
-		} else {
-			s.book.Lose(e.entry)
-		}
-	}
-}
-
-// othersRead reports whether somebody else reads what the call's root says.
-func (c *call) othersRead() bool {
-	root := c.root.Load()
-	o := root.sess
-	o.mu.Lock()
-	others := append([]*call{root.currentLocked()}, root.more...)
-	o.mu.Unlock()
-	for _, f := range others {
-		if f != c && f.st.isRead() {
-			return true
-		}
-	}
-	return false
-}
-
-func (st *Stream) isRead() bool {
-	st.sess.mu.Lock()
-	defer st.sess.mu.Unlock()
-	return st.reader != nil || st.posting
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
@@ -49,8 +50,15 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	}
 	delivered := make(chan error, 1)
 	go func() { delivered <- reader.Run(encoder{}, session.Every(time.Hour), nil) }() // ends with the session, or with out
+	unread := make(chan struct{})
+	over := make(chan struct{})
+	watching := make(chan struct{})
+	go func() { defer close(watching); watchReader(out, unread, over) }() // ends with over
+	defer func() { close(over); <-watching }()
 	var cause error
 	select {
+	case <-unread: // it may still hold the input open, or somebody else does
+		cause = errUnread
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
 		c.draining.Store(true)
@@ -69,6 +77,31 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	limit.Stop()
 	conn.Finish(flushTime)
 	return cause
+}
+
+// errUnread ends a client that was killed: nobody is left to tell anything.
+var errUnread = errors.New("pipe: nobody reads the output any more")
+
+// watchReader closes unread once nobody reads what is written to out, where
+// that can be told without writing. It returns then, and when over is closed.
+func watchReader(out io.Writer, unread, over chan struct{}) {
+	c, ok := out.(syscall.Conn)
+	if !ok {
+		return
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+			if stdio.HungUp(c) {
+				close(unread)
+				return
+			}
+		}
+	}
 }
 
 // flushTime is how long the last messages may take to be written.

@@ -68,7 +68,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 	switch {
 	case !json && !events:
 		refusal = &wire.Refusal{Status: http.StatusNotAcceptable, Code: jsonrpc.CodeInvalidRequest, Text: "Accept must contain application/json and text/event-stream"}
-	case s.o.Draining():
+	case s.o.Draining() && !era.OfTask(string(m.Text(jsonrpc.Method))): // what has come of a task can still be fetched
 		refusal = &wire.Refusal{Status: http.StatusServiceUnavailable, Code: jsonrpc.CodeInternal, Retry: 1, Text: "the gateway is shutting down"}
 	default:
 		refusal = s.check(r, m)

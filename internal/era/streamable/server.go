@@ -246,7 +246,9 @@ func (s *Server) take(x *exchange, sess *session.Session, st *session.Stream) {
 	x.id = bytes.Clone(x.messages[0].LegalID())
 	key := ""
 	if !x.batch {
-		key = x.r.Header.Get(wire.HeaderKey)
+		if all := x.r.Header[wire.HeaderKey]; len(all) > 0 {
+			key = all[0]
+		}
 	}
 	for _, m := range x.messages {
 		sess.TakeKeyed(st, m, key)

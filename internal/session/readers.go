@@ -1,0 +1,93 @@
+package session
+
+import (
+	"github.com/holdfast-mcp/holdfast/eventlog"
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
+)
+
+// ended is an answer in a stream's log that its client may not have yet.
+type ended struct {
+	seq   eventlog.Seq
+	entry ledger.ID
+}
+
+// delivered confirms answers up to a position.
+func (st *Stream) delivered(pos eventlog.Seq) {
+	s := st.sess
+	if s.book == nil {
+		return
+	}
+	s.mu.Lock()
+	n := 0
+	for n < len(st.ends) && st.ends[n].seq <= pos {
+		n++
+	}
+	done := st.ends[:n:n]
+	if st.ends = st.ends[n:]; len(st.ends) == 0 {
+		st.ends = nil
+	}
+	s.mu.Unlock()
+	for _, e := range done {
+		s.book.Deliver(e.entry)
+	}
+}
+
+// readChanged tells the book whether anybody reads the stream. It is called after each
+// change of that, without the lock.
+func (st *Stream) readChanged() {
+	s := st.sess
+	if s.book == nil {
+		return
+	}
+	var running []*call
+	s.mu.Lock()
+	read := st.reader != nil || st.posting
+	if read != st.lost || st != &s.general && st.pending <= 0 && len(st.ends) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	st.lost = !read
+	for _, c := range s.calls {
+		if c.st == st && c.root.Load().entry != 0 {
+			running = append(running, c)
+		}
+	}
+	ends := st.ends
+	s.mu.Unlock()
+	for _, c := range running {
+		switch {
+		case read:
+			s.book.Regain(c.root.Load().entry)
+		case !c.othersRead():
+			s.book.Lose(c.root.Load().entry)
+		}
+	}
+	for _, e := range ends {
+		if read {
+			s.book.Regain(e.entry)
+		} else {
+			s.book.Lose(e.entry)
+		}
+	}
+}
+
+// othersRead reports whether somebody else reads what the call's root says.
+func (c *call) othersRead() bool {
+	root := c.root.Load()
+	o := root.sess
+	o.mu.Lock()
+	others := append([]*call{root.currentLocked()}, root.more...)
+	o.mu.Unlock()
+	for _, f := range others {
+		if f != c && f.st.isRead() {
+			return true
+		}
+	}
+	return false
+}
+
+func (st *Stream) isRead() bool {
+	st.sess.mu.Lock()
+	defer st.sess.mu.Unlock()
+	return st.reader != nil || st.posting
+}
