@@ -46,14 +46,26 @@ func (r Rules) Policy(keyed bool) ledger.Policy {
 // an earlier request had begun.
 const MetaAdopted = "dev.holdfast/adopted"
 
+// Owner is a call as its owner has it: a pointer to what has a Twin.
+type Owner interface {
+	comparable
+	// Twin returns the call's own one.
+	Twin() *Twin
+}
+
+// Twin is what the book notes of a call beside its entry. The zero Twin is ready.
+type Twin struct {
+	like Likeness
+	read bool // it counts among its likes; guarded by the book's mu
+}
+
 // Book is a ledger that knows whose call is whose. Safe for concurrent use.
-type Book[T any] struct {
+type Book[T Owner] struct {
 	cancel func(T)
 	forget func(T)
 
 	mu     sync.Mutex // guards the fields below
 	ledger *ledger.Ledger
-	whose  map[ledger.ID]entry[T]
 	twins  map[Likeness]int           // how many are running and read
 	waits  map[Likeness]chan struct{} // closed when there is one less
 	timer  *time.Timer
@@ -64,16 +76,8 @@ type Book[T any] struct {
 // NewBook returns an empty book. cancel is told of a call that nobody has read
 // for its grace, forget of one whose answer is no longer kept; both without a
 // lock.
-func NewBook[T any](o ledger.Options, cancel, forget func(T)) *Book[T] {
-	return &Book[T]{cancel: cancel, forget: forget, ledger: ledger.New(o), whose: map[ledger.ID]entry[T]{},
-		twins: map[Likeness]int{}, waits: map[Likeness]chan struct{}{}}
-}
-
-// entry is a call in the book.
-type entry[T any] struct {
-	x    T
-	like Likeness
-	read bool // it counts among its twins
+func NewBook[T Owner](o ledger.Options, cancel, forget func(T)) *Book[T] {
+	return &Book[T]{cancel: cancel, forget: forget, ledger: ledger.New(o), twins: map[Likeness]int{}, waits: map[Likeness]chan struct{}{}}
 }
 
 // Enter enters a request. It belongs to x if it is to be executed; else of is
@@ -83,72 +87,103 @@ func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (id ledger.ID, out l
 	if c.Key == "" && like != 0 {
 		b.settle(like)
 	}
+	c.Owner = x
+	x.Twin().like = like
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	id, out, answer = b.ledger.Enter(time.Now(), c)
-	switch out {
-	case ledger.Fresh:
-		b.whose[id] = entry[T]{x: x, like: like}
-		b.countLocked(id, true)
-	case ledger.Joined:
-		b.countLocked(id, true)
+	now := time.Now()
+	id, out, answer = b.ledger.Enter(now, c)
+	if out == ledger.Fresh {
+		of = x
+	} else {
+		of, _ = b.ledger.Owner(id).(T)
 	}
-	b.armLocked()
-	return id, out, b.whose[id].x, answer
+	if out == ledger.Fresh || out == ledger.Joined {
+		b.countLocked(of, true)
+	}
+	b.armLocked(now)
+	return id, out, of, answer
 }
+
+// change is what happens to a call in the book.
+type change uint8
+
+const (
+	lose change = iota
+	regain
+	suspect
+	trust
+	deliver
+)
 
 // Lose says that nobody reads a call any more.
-func (b *Book[T]) Lose(id ledger.ID) {
-	b.do(id, func(now time.Time) { b.ledger.Lose(now, id); b.countLocked(id, false) })
-}
+func (b *Book[T]) Lose(id ledger.ID) { b.do(id, lose) }
 
 // Regain says that a call is read again.
-func (b *Book[T]) Regain(id ledger.ID) {
-	b.do(id, func(now time.Time) {
-		b.ledger.Regain(now, id)
-		if s, _ := b.ledger.State(id); !s.Ended() { // else it is the answer that is read
-			b.countLocked(id, true)
-		}
-	})
-}
+func (b *Book[T]) Regain(id ledger.ID) { b.do(id, regain) }
 
 // Suspect says that who reads a call is thought to be gone, or not.
-func (b *Book[T]) Suspect(id ledger.ID, suspect bool) {
-	b.do(id, func(time.Time) { b.ledger.Suspect(id, suspect) })
-}
-
-// End says how a call ended, and with what answer.
-func (b *Book[T]) End(id ledger.ID, s ledger.State, answer []byte) {
-	b.do(id, func(now time.Time) { b.ledger.End(now, id, s, answer); b.countLocked(id, false) })
+func (b *Book[T]) Suspect(id ledger.ID, suspected bool) {
+	if suspected {
+		b.do(id, suspect)
+	} else {
+		b.do(id, trust)
+	}
 }
 
 // Deliver says that its answer has arrived.
-func (b *Book[T]) Deliver(id ledger.ID) {
-	b.do(id, func(now time.Time) { b.ledger.Deliver(now, id) })
-}
+func (b *Book[T]) Deliver(id ledger.ID) { b.do(id, deliver) }
 
-// do makes one entry, and forgets whose call it was if the ledger has.
-func (b *Book[T]) do(id ledger.ID, f func(now time.Time)) {
+// End says how a call ended, and with what answer.
+func (b *Book[T]) End(id ledger.ID, s ledger.State, answer []byte) {
 	if id == 0 {
 		return
 	}
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f(time.Now())
-	if _, known := b.ledger.State(id); !known {
-		delete(b.whose, id)
+	of, known := b.ledger.Owner(id).(T)
+	b.ledger.End(now, id, s, answer)
+	if known {
+		b.countLocked(of, false)
 	}
-	b.armLocked()
+	b.armLocked(now)
+}
+
+func (b *Book[T]) do(id ledger.ID, c change) {
+	if id == 0 {
+		return
+	}
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch c {
+	case lose:
+		b.ledger.Lose(now, id)
+		b.recountLocked(id, false)
+	case regain:
+		b.ledger.Regain(now, id)
+		state, _ := b.ledger.State(id)
+		b.recountLocked(id, state == ledger.Running)
+	case suspect, trust:
+		b.ledger.Suspect(id, c == suspect)
+	case deliver:
+		b.ledger.Deliver(now, id)
+		if b.ledger.Next().IsZero() { // most calls end so, and leave nothing to be done
+			return
+		}
+	}
+	b.armLocked(now)
 }
 
 // armLocked sets the timer to when the ledger has something due.
-func (b *Book[T]) armLocked() {
+func (b *Book[T]) armLocked(now time.Time) {
 	next := b.ledger.Next()
 	if next.IsZero() || b.closed || !b.next.IsZero() && !next.Before(b.next) {
 		return // an earlier wake finds out that there is nothing, and sets it anew
 	}
 	b.next = next
-	in := max(0, time.Until(next))
+	in := max(0, next.Sub(now))
 	if b.timer == nil {
 		b.timer = time.AfterFunc(in, b.tick)
 	} else {
@@ -159,21 +194,20 @@ func (b *Book[T]) armLocked() {
 // tick does what is due.
 func (b *Book[T]) tick() {
 	var cancel, forget []T
+	now := time.Now()
 	b.mu.Lock()
 	b.next = time.Time{}
-	for _, act := range b.ledger.Due(time.Now()) {
-		e, known := b.whose[act.ID]
-		if !known {
-			continue
-		}
-		if act.Kind == ledger.Cancel {
-			cancel = append(cancel, e.x)
-		} else {
-			forget = append(forget, e.x)
-			delete(b.whose, act.ID)
+	for _, act := range b.ledger.Due(now) {
+		of, known := act.Owner.(T)
+		switch {
+		case !known:
+		case act.Kind == ledger.Cancel:
+			cancel = append(cancel, of)
+		default:
+			forget = append(forget, of)
 		}
 	}
-	b.armLocked()
+	b.armLocked(now)
 	b.mu.Unlock()
 	for _, x := range cancel {
 		b.cancel(x)

@@ -57,27 +57,29 @@ func (b *Book[T]) settle(like Likeness) {
 	}
 }
 
-// countLocked notes whether a call is read, if it is running.
-func (b *Book[T]) countLocked(id ledger.ID, read bool) {
-	e, known := b.whose[id]
-	if read {
-		state, _ := b.ledger.State(id)
-		read = state == ledger.Running
+// recountLocked is countLocked for a call by its id.
+func (b *Book[T]) recountLocked(id ledger.ID, read bool) {
+	if of, known := b.ledger.Owner(id).(T); known {
+		b.countLocked(of, read)
 	}
-	if !known || e.like == 0 || e.read == read {
+}
+
+// countLocked notes whether a call is running and read.
+func (b *Book[T]) countLocked(of T, read bool) {
+	t := of.Twin()
+	if t.like == 0 || t.read == read {
 		return
 	}
-	e.read = read
-	b.whose[id] = e
+	t.read = read
 	if read {
-		b.twins[e.like]++
+		b.twins[t.like]++
 		return
 	}
-	if b.twins[e.like]--; b.twins[e.like] <= 0 {
-		delete(b.twins, e.like)
+	if b.twins[t.like]--; b.twins[t.like] <= 0 {
+		delete(b.twins, t.like)
 	}
-	if less := b.waits[e.like]; less != nil {
+	if less := b.waits[t.like]; less != nil {
 		close(less)
-		delete(b.waits, e.like)
+		delete(b.waits, t.like)
 	}
 }

@@ -62,8 +62,10 @@ type Request struct {
 	// Receipt, unless nil, is told what becomes of the connection. Without it the
 	// call ends with cancel in any case.
 	Receipt *Receipt
-	Caller  string // whose calls without a key it may join, "" for nobody's
-	Key     string // the idempotency key that came beside the message, "" for none
+	// Caller tells whose calls without a key it may join, "" for nobody's; nil for
+	// nobody's. It is asked for at once, or not at all.
+	Caller func() string
+	Key    string // the idempotency key that came beside the message, "" for none
 }
 
 // Failure is a request that is answered before any server sees it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -51,11 +52,10 @@ func Identity(principal string, m *jsonrpc.Message) [32]byte {
 }
 
 func identity(principal string, client, capabilities []byte) [32]byte {
-	sum := sha256.New()
-	for _, part := range [][]byte{[]byte(principal), client, capabilities} {
-		_, _ = fmt.Fprintf(sum, "%d:%s", len(part), part)
-	}
-	return [32]byte(sum.Sum(nil))
+	var few [512]byte // it is asked for with each request
+	all := append(strconv.AppendInt(few[:0], int64(len(principal)), 10), ':')
+	all = append(strconv.AppendInt(append(all, principal...), int64(len(client)), 10), ':')
+	return sha256.Sum256(append(append(all, client...), capabilities...))
 }
 
 // group returns the conversations that a request may use.

@@ -57,6 +57,7 @@ func (r *Receipt) Lost() bool {
 
 // held is one such execution.
 type held struct {
+	twin   calls.Twin
 	h      *Host
 	entry  ledger.ID
 	method string
@@ -102,9 +103,13 @@ func (h *Host) hold(req Request, a *asked) (cancel func(reason string), fail *Fa
 	}
 	w := &caller{id: a.id, token: a.token, emit: a.emit}
 	hd := &held{h: h, method: a.method}
-	claim := ledger.Claim{Principal: req.Caller, Key: key, KeyPrincipal: a.principal, Print: calls.Print(a.message), Policy: rules.Policy(key != "")}
+	who := ""
+	if req.Caller != nil {
+		who = req.Caller()
+	}
+	claim := ledger.Claim{Principal: who, Key: key, KeyPrincipal: a.principal, Print: calls.Print(a.message), Policy: rules.Policy(key != "")}
 	hd.mu.Lock() // nobody may join before it runs
-	id, out, of, answer := h.book.Enter(claim, calls.Like(req.Caller, a.message), hd)
+	id, out, of, answer := h.book.Enter(claim, calls.Like(who, a.message), hd)
 	switch out {
 	case ledger.Conflict:
 		hd.mu.Unlock()
@@ -135,6 +140,9 @@ func (r *Request) take(hd *held, w *caller, j *job) {
 		j.held, j.by = hd, w
 	}
 }
+
+// Twin implements calls.Owner.
+func (hd *held) Twin() *calls.Twin { return &hd.twin }
 
 // run begins the execution.
 func (hd *held) run(a *asked) {

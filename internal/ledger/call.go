@@ -22,6 +22,7 @@ type call struct {
 	id             ID
 	principal, key string // neither if it cannot be joined
 	policy         Policy
+	owner          any
 	compute        func() Print // nil once print is known
 	print          Print
 
@@ -115,7 +116,7 @@ func (l *Ledger) giveUp(t time.Duration, c *call) {
 	if len(l.acts) == 0 {
 		l.actsAt = t
 	}
-	l.acts = append(l.acts, Act{c.id, Forget})
+	l.acts = append(l.acts, Act{c.id, Forget, c.owner})
 	l.forget(c)
 }
 

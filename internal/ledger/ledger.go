@@ -63,6 +63,7 @@ type Claim struct {
 	Key, KeyPrincipal string       // the idempotency key and whose it is; Key "": none
 	Print             func() Print // called when needed, once at most, until the call is forgotten; nil: none, as without a principal
 	Policy            Policy
+	Owner             any // the owner's own of a call that is to be executed, for Ledger.Owner and Act
 }
 
 // Outcome is what becomes of a Claim.
@@ -88,8 +89,9 @@ const (
 
 // Act is something that the owner has to do.
 type Act struct {
-	ID   ID
-	Kind Kind
+	ID    ID
+	Kind  Kind
+	Owner any // that of the claim which began the call
 }
 
 // Ledger is the book of calls. Create it with New.
@@ -126,7 +128,7 @@ func (l *Ledger) Enter(now time.Time, c Claim) (id ID, out Outcome, answer []byt
 	if l.last == 0 {
 		l.epoch = now
 	}
-	n := call{policy: c.Policy}
+	n := call{owner: c.Owner, policy: c.Policy}
 	switch {
 	case c.Key != "" && c.Policy.Adopt != Never:
 		n.principal, n.key, n.compute = c.KeyPrincipal, c.Key, c.Print
@@ -245,7 +247,7 @@ func (l *Ledger) Due(now time.Time) []Act {
 		} else {
 			c.told = true
 			l.settle(c)
-			l.acts = append(l.acts, Act{c.id, Cancel})
+			l.acts = append(l.acts, Act{c.id, Cancel, c.owner})
 		}
 	}
 	acts := l.acts
@@ -261,6 +263,14 @@ func (l *Ledger) Next() time.Time {
 		return l.epoch.Add(l.dues.calls[0].due)
 	}
 	return time.Time{}
+}
+
+// Owner returns the owner's own of a call, nil if it is not known.
+func (l *Ledger) Owner(id ID) any {
+	if c := l.calls[id]; c != nil {
+		return c.owner
+	}
+	return nil
 }
 
 // State returns the state of a call, and whether it is known.

@@ -32,8 +32,9 @@ type call struct {
 	keep              bool      // not cancelled for want of a reader; guarded by sess.mu
 	handedOver        bool      // its answer is not the execution's; guarded by sess.mu
 	began             time.Time
-	params            []byte               // as they came, unless they are long
-	quiet             bool                 // it wants no progress; who joins it may
+	params            []byte // as they came, unless they are long
+	quiet             bool   // it wants no progress; who joins it may
+	twin              calls.Twin
 	root              atomic.Pointer[call] // whose request the server has: itself, mostly
 
 	// Of a root, guarded by its session's mu.
@@ -82,6 +83,9 @@ func (c *call) printer(m *jsonrpc.Message, keyed bool) func() ledger.Print {
 	p := calls.Spelled(m)
 	return func() ledger.Print { return p }
 }
+
+// Twin implements calls.Owner.
+func (c *call) Twin() *calls.Twin { return &c.twin }
 
 // currentLocked returns who gets what a root says.
 func (c *call) currentLocked() *call {

@@ -23,7 +23,7 @@ func mismatch(format string, args ...any) *wire.Refusal {
 // check compares the headers with the body that they mirror (2026-07-28
 // basic/transports/streamable-http, "Server Validation"). A body without a
 // version is left to who reads the body: that is another error.
-func (s *Server) check(r *http.Request, m *jsonrpc.Message) *wire.Refusal {
+func (s *Server) check(r *http.Request, m *jsonrpc.Message, principal string) *wire.Refusal {
 	version := string(m.Text(jsonrpc.MetaVersion))
 	if version == "" {
 		return nil
@@ -37,7 +37,7 @@ func (s *Server) check(r *http.Request, m *jsonrpc.Message) *wire.Refusal {
 	}
 	name, refusal := named(r, m, method)
 	if refusal == nil && method == "tools/call" {
-		refusal = s.checkParams(r, m, name)
+		refusal = s.checkParams(r, m, principal, name)
 	}
 	return refusal
 }
@@ -136,8 +136,7 @@ const paramPrefix = "Mcp-Param-"
 
 // checkParams compares the Mcp-Param headers with the arguments that the
 // tool's schema mirrors into them.
-func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, tool string) *wire.Refusal {
-	principal := wire.Principal(r)
+func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, principal, tool string) *wire.Refusal {
 	ask := func(ctx context.Context, params []byte) ([]byte, error) {
 		return s.o.Host.Ask(ctx, principal, m, "tools/list", params)
 	}

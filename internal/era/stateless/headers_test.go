@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/exchange"
+	"github.com/holdfast-mcp/holdfast/internal/wire"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -127,7 +128,7 @@ var headerCases = []struct {
 func TestHeaders(t *testing.T) {
 	for _, tt := range headerCases {
 		s := known(`[{"name":"delete_all"},{"name":""},{"name":"a\u0001"},{"name":"a\u0001\n"}]`)
-		refusal := s.check(request(t, tt.headers...), message(t, tt.method, tt.params))
+		refusal := checked(s, request(t, tt.headers...), message(t, tt.method, tt.params))
 		if (refusal == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.what, refusal)
 		}
@@ -136,7 +137,7 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	// Without a version in the body the request is malformed; that is found later.
-	if refusal := known(`[]`).check(request(t, version, "2026-07-28"), parsed(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)); refusal != nil {
+	if refusal := checked(known(`[]`), request(t, version, "2026-07-28"), parsed(t, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)); refusal != nil {
 		t.Errorf("a body without a version: %v", refusal)
 	}
 }
@@ -221,7 +222,7 @@ func TestParamHeaders(t *testing.T) {
 		if tt.arguments != "" {
 			params += `,"arguments":` + tt.arguments
 		}
-		if refusal := s.check(request(t, headers...), message(t, "tools/call", params)); (refusal == nil) != tt.ok {
+		if refusal := checked(s, request(t, headers...), message(t, "tools/call", params)); (refusal == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.what, refusal)
 		}
 	}
@@ -402,7 +403,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", value, err)
 		}
-		ok := known(mirroring).check(r, m) == nil
+		ok := checked(known(mirroring), r, m) == nil
 		if want := says(header, body, kind%3 == 2); ok != want {
 			t.Errorf("header %q, body %s: accepted %v, want %v", header, value, ok, want)
 		}
@@ -445,4 +446,9 @@ func plainNumber(s string) string {
 		whole = "-" + whole
 	}
 	return whole + "." + fraction
+}
+
+// checked is Server.check by who sent the request.
+func checked(s *Server, r *http.Request, m *jsonrpc.Message) *wire.Refusal {
+	return s.check(r, m, wire.Principal(r))
 }

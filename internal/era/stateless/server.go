@@ -63,6 +63,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 		return
 	}
 	began := time.Now()
+	principal := wire.Principal(r)
 	json, events := wire.Accepts(r)
 	var refusal *wire.Refusal
 	switch {
@@ -71,7 +72,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 	case s.o.Draining() && !era.OfTask(string(m.Text(jsonrpc.Method))): // what has come of a task can still be fetched
 		refusal = &wire.Refusal{Status: http.StatusServiceUnavailable, Code: jsonrpc.CodeInternal, Retry: 1, Text: "the gateway is shutting down"}
 	default:
-		refusal = s.check(r, m)
+		refusal = s.check(r, m, principal)
 	}
 	if refusal != nil {
 		refusal.ID = m.LegalID()
@@ -80,10 +81,10 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, m *jsonrpc.Messag
 	}
 	x := &exchanged{s: s, w: w, r: r, began: began, json: json, events: events, listening: m.Is("subscriptions/listen"), begun: make(chan struct{})}
 	x.log.SetLimits(s.o.Retained)
-	req := exchange.Request{Principal: wire.Principal(r), Message: m, Emit: x.emit, Begun: func() { close(x.begun) },
+	req := exchange.Request{Principal: principal, Message: m, Emit: x.emit, Begun: func() { close(x.begun) },
 		Receipt: &x.receipt, Key: r.Header.Get(wire.HeaderKey)}
 	if s.o.Caller != nil {
-		req.Caller = s.o.Caller(r, m)
+		req.Caller = func() string { return s.o.Caller(r, m) }
 	}
 	cancel, fail := s.o.Host.Serve(req)
 	if fail != nil {
