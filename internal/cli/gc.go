@@ -10,7 +10,7 @@ import (
 // small and its garbage comes fast: Go's default, as much as is live, collects
 // all the time; a high percentage is dear once thousands of streams are live.
 const (
-	garbageBytes = 24 << 20
+	garbageBytes = 32 << 20
 	percentMin   = 50
 	percentMax   = 400
 )
@@ -48,7 +48,7 @@ func (t *gcTuner) adjust() {
 	metrics.Read(t.sample)
 	live := max(t.sample[0].Value.Uint64(), 1<<20)
 	want := int(min(max(garbageBytes*100/live, percentMin), percentMax))
-	if want*5 < t.percent*4 || want*4 > t.percent*5 {
+	if want*2 <= t.percent || want >= t.percent*2 {
 		t.percent = want
 		debug.SetGCPercent(want)
 	}
