@@ -217,13 +217,6 @@ func (b *Book[T]) tick() {
 	}
 }
 
-// Orphans returns how many calls nobody reads.
-func (b *Book[T]) Orphans() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.ledger.Orphans()
-}
-
 // Close stops the clock.
 func (b *Book[T]) Close() {
 	b.mu.Lock()

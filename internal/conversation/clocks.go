@@ -46,6 +46,10 @@ func (w *watch) stop() {
 	w.at = time.Time{}
 }
 
+// timed reports whether the call has clocks: the handshake has the start time-out,
+// and a subscription is meant to last.
+func (c *Call) timed() bool { return c.method != "initialize" && c.method != "subscriptions/listen" }
+
 // watchLocked starts the clocks of a call that is being sent.
 func (c *Conversation) watchLocked(call *Call) {
 	if call.Peer == nil {
@@ -54,7 +58,7 @@ func (c *Conversation) watchLocked(call *Call) {
 	now := time.Now()
 	if call.began.IsZero() {
 		call.began = now
-		if c.opts.Clocks != nil && call.method != "initialize" && call.method != "subscriptions/listen" {
+		if c.opts.Clocks != nil && call.timed() {
 			tool := ""
 			if call.method == "tools/call" {
 				tool = call.name
@@ -63,7 +67,7 @@ func (c *Conversation) watchLocked(call *Call) {
 		}
 	}
 	call.moved = now
-	if call.method == "initialize" || call.method == "subscriptions/listen" {
+	if !call.timed() {
 		return
 	}
 	w := &c.watch
@@ -213,7 +217,7 @@ func (c *Conversation) lateLocked(now time.Time, works bool) (over []late, next 
 	passed := now.Sub(w.looked)
 	n := 0
 	for _, call := range c.calls {
-		if call.Peer == nil || call.began.IsZero() || call.method == "initialize" || call.method == "subscriptions/listen" {
+		if call.Peer == nil || call.began.IsZero() || !call.timed() {
 			continue
 		}
 		n++

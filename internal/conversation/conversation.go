@@ -366,6 +366,14 @@ func (c *Conversation) Cancel(call *Call, m *jsonrpc.Message) bool {
 	return true
 }
 
+// Cancelled returns the notification with which a call is given up; Cancel puts
+// the id in.
+func Cancelled(reason string) *jsonrpc.Message {
+	line := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0,"reason":`), reason)
+	m, _ := jsonrpc.Parse(append(line, '}', '}'))
+	return m
+}
+
 // forgetLocked gives a call up and tells the server so.
 func (c *Conversation) forgetLocked(id uint64, reason string) {
 	call := c.calls[id]

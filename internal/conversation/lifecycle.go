@@ -2,7 +2,6 @@ package conversation
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,7 +98,7 @@ func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
 		return
 	}
 	result := bytes.Clone(m.Raw(jsonrpc.Result))
-	if c.told.result != nil && !sameServer(c.told.result, result) {
+	if c.told.result != nil && !era.SamePromise(c.told.result, result) {
 		c.mu.Unlock()
 		c.finish(ErrChanged)
 		return
@@ -209,21 +208,6 @@ func (c *Conversation) settleLocked(call *Call, answer *jsonrpc.Message) {
 	case "resources/unsubscribe":
 		delete(c.told.subscribed, string(m.Text(jsonrpc.URI)))
 	}
-}
-
-// sameServer reports whether two initialize results promise the same.
-func sameServer(a, b []byte) bool {
-	type promise struct {
-		ProtocolVersion string         `json:"protocolVersion"`
-		Capabilities    map[string]any `json:"capabilities"`
-	}
-	var x, y promise
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return false
-	}
-	one, err1 := json.Marshal(x)
-	two, err2 := json.Marshal(y)
-	return err1 == nil && err2 == nil && bytes.Equal(one, two)
 }
 
 // Closed implements stdio.Handler.

@@ -91,7 +91,7 @@ func (d *direct) serve(a *asked) func(reason string) {
 		if listens {
 			d.forget(call)
 		}
-		d.conv.Cancel(call, cancelled(reason))
+		d.conv.Cancel(call, conversation.Cancelled(reason))
 	}
 }
 
@@ -123,18 +123,10 @@ func (d *direct) close() {
 	calls := slices.Collect(maps.Keys(d.listens))
 	d.mu.Unlock()
 	for _, call := range calls {
-		if d.forget(call) && d.conv.Cancel(call, cancelled("the gateway is shutting down")) {
+		if d.forget(call) && d.conv.Cancel(call, conversation.Cancelled("the gateway is shutting down")) {
 			(&listener{a: call.Data.(*asked)}).finish()
 		}
 	}
-}
-
-// cancelled is the notification that gives a call up; the conversation puts
-// the id in.
-func cancelled(reason string) *jsonrpc.Message {
-	m, _ := jsonrpc.Parse(append(jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0,"reason":`),
-		reason), '}', '}'))
-	return m
 }
 
 // Answer implements conversation.Peer.

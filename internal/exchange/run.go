@@ -159,7 +159,7 @@ func (r *run) cancel(reason string) {
 	}
 	r.endLocked()
 	r.mu.Unlock()
-	r.lane.conv.Cancel(r.call, cancelled(reason))
+	r.lane.conv.Cancel(r.call, conversation.Cancelled(reason))
 	r.drop("the call was cancelled")
 }
 
@@ -374,7 +374,7 @@ func (r *run) expire(why string) {
 	r.mu.Unlock()
 	if running {
 		r.h.o.Log.Warn("call given up", "server", r.h.o.Name, "method", r.method, "cause", why)
-		r.lane.conv.Cancel(r.call, cancelled(why))
+		r.lane.conv.Cancel(r.call, conversation.Cancelled(why))
 		r.drop(why)
 	}
 }

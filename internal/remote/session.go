@@ -242,7 +242,7 @@ func (l *Link) greet(to *route) (*session, error) {
 			return nil, fmt.Errorf("remote: initialize: %.500s", fault) // it is not there
 		}
 		return nil, fmt.Errorf("%w: %.500s", ErrRefused, fault)
-	case !samePromise(promise, answer.Raw(jsonrpc.Result)):
+	case !era.SamePromise(promise, answer.Raw(jsonrpc.Result)):
 		return nil, ErrChanged
 	}
 	fresh := l.newSession(msg.given, answer.Raw(jsonrpc.Result))
@@ -258,21 +258,6 @@ func (l *Link) greet(to *route) (*session, error) {
 	note.own, note.fixed = true, to
 	l.errand(note)
 	return fresh, nil
-}
-
-// samePromise reports whether two initialize results promise the same.
-func samePromise(a, b []byte) bool {
-	type promise struct {
-		ProtocolVersion string         `json:"protocolVersion"`
-		Capabilities    map[string]any `json:"capabilities"`
-	}
-	var x, y promise
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
-		return false
-	}
-	one, err1 := json.Marshal(x)
-	two, err2 := json.Marshal(y)
-	return err1 == nil && err2 == nil && bytes.Equal(one, two)
 }
 
 // end tells the server that the session is over, if it has any.

@@ -144,6 +144,12 @@ func (s *Stream) RotateAt() time.Time {
 	return time.Now().Add(age - s.watch.Age(time.Now()))
 }
 
+// Steady is a stream that is never rotated: its client might not come back to it.
+type Steady struct{ *Stream }
+
+// RotateAt returns never.
+func (Steady) RotateAt() time.Time { return time.Time{} }
+
 // End tells how the stream ended: e says which it was, cause why the gateway
 // ended it, "" if it was the connection that failed, with err. It does nothing
 // the second time.

@@ -376,14 +376,6 @@ func (c *call) giveUp(m *jsonrpc.Message) bool {
 	return true
 }
 
-// cancelledFor is the notification that gives a call up; the conversation puts
-// the id in.
-func cancelledFor(reason string) *jsonrpc.Message {
-	line := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":0,"reason":`), reason)
-	m, _ := jsonrpc.Parse(append(line, '}', '}'))
-	return m
-}
-
 // orphaned cancels a root that nobody has read for its grace. Who comes back
 // finds an error that says so.
 func (c *call) orphaned() {
@@ -395,7 +387,7 @@ func (c *call) orphaned() {
 		return
 	}
 	const text = "the call was cancelled: nobody read its stream for the orphan grace (--orphan-grace, or on_disconnect: keep for the tool)"
-	if !to.giveUp(cancelledFor("nobody reads the call any more (orphan grace)")) {
+	if !to.giveUp(conversation.Cancelled("nobody reads the call any more (orphan grace)")) {
 		return
 	}
 	s.log(to, "call cancelled", observe.OrphanGrace)

@@ -207,6 +207,9 @@ func (r *Registry) Close(cause error) {
 	for _, s := range r.snapshot() {
 		r.End(s, cause)
 	}
+	if r.opts.Book != nil {
+		r.opts.Book.Close()
+	}
 }
 
 // Short is what logs show of a session's id: enough to tell sessions apart,

@@ -278,7 +278,7 @@ func (s *Session) endCalls(running map[string]*call, cause error) {
 	if len(running) == 0 {
 		return
 	}
-	note := cancelledFor(cause.Error())
+	note := conversation.Cancelled(cause.Error())
 	for _, c := range running {
 		c.giveUp(note)
 		// An answer that came just now finds the call gone.

@@ -145,19 +145,12 @@ func (s *Server) deliver(out *route.Stream, sess *session.Session, pos eventlog.
 	}
 	endpoint := s.o.Endpoint + "?sessionId=" + url.QueryEscape(sess.ID)
 	first := sse.AppendEvent(nil, sse.Event{Name: "endpoint", Data: []byte(endpoint)})
-	err = reader.Run(encoder{sess.ID}, steady{out}, first)
+	err = reader.Run(encoder{sess.ID}, route.Steady{Stream: out}, first)
 	if err == nil && errors.Is(sess.Err(), session.ErrShutdown) {
 		_ = out.Write(sse.AppendRetry(nil, s.o.Retry))
 	}
 	out.End(observe.Event{Session: session.Short(sess.ID)}, sess.StreamCause(err), err)
 }
-
-// steady is the pace of a stream that is never rotated: its client might not
-// come back to the same session.
-type steady struct{ *route.Stream }
-
-// RotateAt implements session.Pace.
-func (steady) RotateAt() time.Time { return time.Time{} }
 
 // Message is the handler that takes a client's messages.
 func (s *Server) Message(w http.ResponseWriter, r *http.Request) {

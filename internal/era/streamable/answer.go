@@ -187,7 +187,7 @@ func (s *Server) deliver(out *route.Stream, sess *session.Session, st *session.S
 	}
 	pace := session.Pace(out)
 	if !sess.Version().Primes() { // its clients are not told to come back
-		pace = steady{out}
+		pace = route.Steady{Stream: out}
 	}
 	err = r.Run(encoder{readdress}, pace, first)
 	drained := err == nil && errors.Is(sess.Err(), session.ErrShutdown)
@@ -197,12 +197,6 @@ func (s *Server) deliver(out *route.Stream, sess *session.Session, st *session.S
 	out.End(observe.Event{Session: session.Short(sess.ID), ID: st.EventID(0)}, sess.StreamCause(err), err)
 	return err
 }
-
-// steady is the pace of a stream that is never rotated.
-type steady struct{ *route.Stream }
-
-// RotateAt implements session.Pace.
-func (steady) RotateAt() time.Time { return time.Time{} }
 
 // get opens the stream of messages that belong to no POST, or goes on with the
 // stream that Last-Event-ID names.
