@@ -74,7 +74,6 @@ func (l *Ledger) add(n call) *call {
 func (l *Ledger) take(c *call, p Policy) {
 	if c.state == Orphaned {
 		c.state = Running
-		l.orphans--
 	}
 	c.policy, c.lost, c.suspect, c.told = p, false, false, false
 	l.settle(c)

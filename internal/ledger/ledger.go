@@ -100,7 +100,6 @@ type Ledger struct {
 	epoch   time.Time // of all times below: when the first call was entered
 	last    ID
 	calls   map[ID]*call
-	orphans int
 	keys    map[spot]*call
 	shelf   map[spot]*queue // the calls that may be joined without a key; no queue is empty
 	shelved map[string]int  // how many of them each principal has
@@ -180,7 +179,6 @@ func (l *Ledger) Lose(now time.Time, id ID) {
 	c.lost, c.suspect, c.lostAt = true, false, l.at(now)
 	if c.state == Running {
 		c.state = Orphaned
-		l.orphans++
 	}
 	l.settle(c)
 }
@@ -209,9 +207,6 @@ func (l *Ledger) End(now time.Time, id ID, s State, answer []byte) bool {
 	c, o := l.calls[id], l.options
 	if c == nil || c.state.Ended() || !s.Ended() {
 		return false
-	}
-	if c.state == Orphaned {
-		l.orphans--
 	}
 	c.state, c.endedAt, c.told, c.answer = s, l.at(now), false, answer
 	if s == Cancelled || (s == TimedOut || s == Lost) && c.key == "" {
@@ -280,9 +275,3 @@ func (l *Ledger) State(id ID) (State, bool) {
 	}
 	return 0, false
 }
-
-// Len returns how many calls are known.
-func (l *Ledger) Len() int { return len(l.calls) }
-
-// Orphans returns how many calls are Orphaned.
-func (l *Ledger) Orphans() int { return l.orphans }
