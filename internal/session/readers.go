@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/holdfast-mcp/holdfast/eventlog"
 	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
@@ -22,7 +24,8 @@ func (st *Stream) delivered(pos eventlog.Seq) {
 	for n < len(st.ends) && st.ends[n].seq <= pos {
 		n++
 	}
-	done := st.ends[:n:n]
+	var few [4]ended // st.one is taken again for the next answer
+	done := append(few[:0], st.ends[:n]...)
 	if st.ends = st.ends[n:]; len(st.ends) == 0 {
 		st.ends = nil
 	}
@@ -52,7 +55,7 @@ func (st *Stream) readChanged() {
 			running = append(running, c)
 		}
 	}
-	ends := st.ends
+	ends := slices.Clone(st.ends)
 	s.mu.Unlock()
 	for _, c := range running {
 		switch {

@@ -87,7 +87,10 @@ type outcome Stream
 
 // Arrived implements wire.Told.
 func (o *outcome) Arrived(ok bool) {
-	for _, e := range o.ends { // nothing is added any more
+	o.sess.mu.Lock()
+	ends := o.ends // nothing is added any more
+	o.sess.mu.Unlock()
+	for _, e := range ends {
 		if ok {
 			o.sess.book.Deliver(e.entry)
 		} else {
