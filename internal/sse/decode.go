@@ -348,7 +348,9 @@ func (d *Decoder) fill() error {
 			d.pos, d.scan = d.end, d.end
 		}
 		d.start = d.pos
-	} else if d.end-d.start > d.limit {
+	} else if d.begun && d.end > d.pos && d.end-d.start > d.limit {
+		// What may be a byte order mark is part of no event, and the lines before
+		// pos were measured when they ended.
 		return ErrTooLong
 	}
 	if d.err != nil {

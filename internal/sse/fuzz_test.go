@@ -55,6 +55,8 @@ func reference(in string) outcome {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("event: message\r\ndata: a\rdata: b\n\r\nid: 1\n\n:\n\nretry: 5\n\n"), uint8(3))
 	f.Add([]byte("\ufeffdata\n\nid\ndata: x\n\n"), uint8(1))
+	f.Add([]byte("\ufeff"), uint8(1))
+	f.Add([]byte("event:00000000\r\n\r"), uint8(15))
 	f.Add([]byte("data: "+strings.Repeat("x", 100)+"\nid: 3\n\ndata: y\n\n"), uint8(20))
 	f.Fuzz(func(t *testing.T, in []byte, limit uint8) {
 		want := reference(string(in))
