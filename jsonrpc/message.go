@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"unicode/utf8"
 )
 
 // What Parse can find wrong. Match with errors.Is.
 var (
-	// ErrSyntax: not JSON, or not UTF-8, or nested deeper than 512 levels.
+	// ErrSyntax: not JSON, or not UTF-8, or nested deeper than 512 levels, or of
+	// 2 GiB or more.
 	ErrSyntax = errors.New("jsonrpc: not well-formed JSON")
 	// ErrInvalid: JSON, but not a JSON-RPC 2.0 message.
 	ErrInvalid = errors.New("jsonrpc: not a JSON-RPC 2.0 message")
@@ -133,7 +135,12 @@ func unescape(inner []byte) []byte {
 	return []byte(s)
 }
 
-type span struct{ lo, hi int }
+// span is where a value stands. A message is passed about with many of them, so
+// they are small.
+type span struct{ lo, hi int32 }
+
+// longest is the length, in bytes, of what a span can reach.
+const longest = math.MaxInt32
 
 // Kind says what a message is.
 type Kind uint8
@@ -169,6 +176,9 @@ func Parse(raw []byte) (*Message, error) {
 	if i >= len(raw) {
 		return nil, fmt.Errorf("%w: empty", ErrSyntax)
 	}
+	if len(raw) > longest {
+		return nil, fmt.Errorf("%w: %d bytes are too many", ErrSyntax, len(raw))
+	}
 	m := &Message{raw: raw}
 	s.newlines = false // those around the message go with the white space around it
 	var end int
@@ -190,7 +200,7 @@ func Parse(raw []byte) (*Message, error) {
 	m.raw = bytes.Trim(raw, " \t\r\n")
 	if i > 0 {
 		for f := range m.at {
-			m.at[f].lo, m.at[f].hi = m.at[f].lo-i, m.at[f].hi-i
+			m.at[f].lo, m.at[f].hi = m.at[f].lo-int32(i), m.at[f].hi-int32(i)
 		}
 	}
 	return m, m.classify()
@@ -320,7 +330,7 @@ func (m *Message) Is(method string) bool { return string(m.Text(Method)) == meth
 func Split(raw []byte) ([][]byte, error) {
 	s := scanner{b: raw}
 	i := s.space(0)
-	if i >= len(raw) || raw[i] != '[' {
+	if i >= len(raw) || len(raw) > longest || raw[i] != '[' {
 		return nil, ErrSyntax
 	}
 	var each []span
@@ -342,6 +352,7 @@ func Split(raw []byte) ([][]byte, error) {
 // long to be read whole, and whether that is a response: nil if the beginning
 // does not tell. It alone looks at text that is not known to be well-formed.
 func PeekID(head []byte) (id []byte, response bool) {
+	head = head[:min(len(head), longest)]
 	s := scanner{b: head}
 	m := &Message{raw: head}
 	if i := s.space(0); i < len(head) && head[i] == '{' {
@@ -350,7 +361,7 @@ func PeekID(head []byte) (id []byte, response bool) {
 	seen := func(f Field) bool { return m.at[f].hi != 0 } // be it only its beginning
 	response = seen(Result) || seen(Error)
 	request := seen(Method) || seen(Params)
-	if id = m.Raw(ID); response == request || !legalID(id) || m.at[ID].hi == len(head) {
+	if id = m.Raw(ID); response == request || !legalID(id) || int(m.at[ID].hi) == len(head) {
 		return nil, false
 	}
 	return id, response

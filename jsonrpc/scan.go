@@ -195,7 +195,7 @@ func (s *scanner) array(i, depth int, each *[]span) int {
 			return -1
 		}
 		if each != nil {
-			*each = append(*each, span{i, end})
+			*each = append(*each, span{int32(i), int32(end)})
 		}
 		i = s.space(end)
 		if i >= len(s.b) {
@@ -272,6 +272,6 @@ func (s *scanner) member(i, depth int, m *Message, field Field) int {
 	default:
 		end = s.value(i, depth)
 	}
-	m.at[field] = span{i, end}
+	m.at[field] = span{int32(i), int32(end)}
 	return end
 }

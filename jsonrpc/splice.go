@@ -13,7 +13,7 @@ type Edit struct {
 // space around them, since MCP's stdio transport frames by line. Edits of
 // members that are not there are passed over.
 func (m *Message) Append(dst []byte, edits ...Edit) []byte {
-	from := 0
+	var from int32
 	var made uint64 // an insertion ends where it begins, and would come again
 	for range edits {
 		next := -1
