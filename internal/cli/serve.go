@@ -85,7 +85,7 @@ func (f *flags) serve(cmd *cobra.Command, args []string, std streams) error {
 	if self, err := os.Executable(); err == nil {
 		o.Companion = []string{self, companionCommand}
 	}
-	tuneGC()
+	defer tuneGC()()
 	ctx, stop := awaitSignals(log, lines.close)
 	defer stop()
 	if f.transport == "stdio" {
