@@ -46,17 +46,26 @@ func (r Rules) Policy(keyed bool) ledger.Policy {
 // an earlier request had begun.
 const MetaAdopted = "dev.holdfast/adopted"
 
-// Owner is a call as its owner has it: a pointer to what has a Twin.
+// Owner is a call as its owner has it: a pointer to what has a Place. Its methods
+// are called with the book locked.
 type Owner interface {
 	comparable
-	// Twin returns the call's own one.
-	Twin() *Twin
+	// Place returns the call's own one, always the same.
+	Place() *Place
+	// Claim returns what the call was entered with, if that had no key.
+	Claim() ledger.Claim
+	// Answer returns the answer that the call ended with.
+	Answer() []byte
 }
 
-// Twin is what the book notes of a call beside its entry. The zero Twin is ready.
-type Twin struct {
-	like Likeness
-	read bool // it counts among its likes; guarded by the book's mu
+// Place is where a call is in the book. The zero Place is ready. Its fields are
+// guarded by the book's mu.
+type Place struct {
+	like  Likeness
+	id    ledger.ID // 0: not in the ledger, which most calls never need
+	known bool      // the book minds what becomes of it
+	read  bool      // it counts among its likes
+	state ledger.State
 }
 
 // Book is a ledger that knows whose call is whose. Safe for concurrent use.
@@ -83,17 +92,22 @@ func NewBook[T Owner](o ledger.Options, cancel, forget func(T)) *Book[T] {
 // Enter enters a request. It belongs to x if it is to be executed; else of is
 // whose it is already. A request that is like one that is running and read waits
 // a moment first: the end of that one's connection may be known just after.
-func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (id ledger.ID, out ledger.Outcome, of T, answer []byte) {
+//
+// While a call without a key is read, nobody can join it: the ledger is told of
+// it when that changes, and of most calls never.
+func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (out ledger.Outcome, of T, answer []byte) {
 	if c.Key == "" && like != 0 {
 		b.settle(like)
 	}
 	c.Owner = x
-	x.Twin().like = like
+	p := x.Place()
+	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Now()
-	id, out, answer = b.ledger.Enter(now, c)
+	p.like = like
+	id, out, answer := b.ledger.Seek(now, c)
 	if out == ledger.Fresh {
+		p.id, p.known = id, true
 		of = x
 	} else {
 		of, _ = b.ledger.Owner(id).(T)
@@ -101,8 +115,10 @@ func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (id ledger.ID, out l
 	if out == ledger.Fresh || out == ledger.Joined {
 		b.countLocked(of, true)
 	}
-	b.armLocked(now)
-	return id, out, of, answer
+	if id != 0 {
+		b.armLocked(now)
+	}
+	return out, of, answer
 }
 
 // change is what happens to a call in the book.
@@ -117,63 +133,85 @@ const (
 )
 
 // Lose says that nobody reads a call any more.
-func (b *Book[T]) Lose(id ledger.ID) { b.do(id, lose) }
+func (b *Book[T]) Lose(x T) { b.do(x, lose) }
 
 // Regain says that a call is read again.
-func (b *Book[T]) Regain(id ledger.ID) { b.do(id, regain) }
+func (b *Book[T]) Regain(x T) { b.do(x, regain) }
 
 // Suspect says that who reads a call is thought to be gone, or not.
-func (b *Book[T]) Suspect(id ledger.ID, suspected bool) {
+func (b *Book[T]) Suspect(x T, suspected bool) {
 	if suspected {
-		b.do(id, suspect)
+		b.do(x, suspect)
 	} else {
-		b.do(id, trust)
+		b.do(x, trust)
 	}
 }
 
 // Deliver says that its answer has arrived.
-func (b *Book[T]) Deliver(id ledger.ID) { b.do(id, deliver) }
+func (b *Book[T]) Deliver(x T) { b.do(x, deliver) }
 
-// End says how a call ended, and with what answer.
-func (b *Book[T]) End(id ledger.ID, s ledger.State, answer []byte) {
-	if id == 0 {
-		return
-	}
-	now := time.Now()
+// End says how a call ended. Its Answer must be there.
+func (b *Book[T]) End(x T, s ledger.State) {
+	p := x.Place()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	of, known := b.ledger.Owner(id).(T)
-	b.ledger.End(now, id, s, answer)
-	if known {
-		b.countLocked(of, false)
+	b.countLocked(x, false)
+	switch {
+	case !p.known || p.state.Ended():
+	case p.id != 0:
+		p.state = s
+		now := time.Now()
+		b.ledger.End(now, p.id, s, x.Answer())
+		b.armLocked(now)
+	default:
+		p.state = s
+		p.known = s == ledger.Answered || s == ledger.Failed // others are not kept without a key
+	}
+}
+
+func (b *Book[T]) do(x T, c change) {
+	p := x.Place()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !p.known {
+		return
+	}
+	if p.id == 0 {
+		switch c {
+		case lose, suspect:
+			b.addLocked(x)
+		case deliver:
+			p.known = !p.state.Ended()
+			return
+		default:
+			return
+		}
+	}
+	now := time.Now()
+	switch c {
+	case lose:
+		b.ledger.Lose(now, p.id)
+		b.countLocked(x, false)
+	case regain:
+		b.ledger.Regain(now, p.id)
+		state, _ := b.ledger.State(p.id)
+		b.countLocked(x, state == ledger.Running)
+	case suspect, trust:
+		b.ledger.Suspect(p.id, c == suspect)
+	case deliver:
+		b.ledger.Deliver(now, p.id)
 	}
 	b.armLocked(now)
 }
 
-func (b *Book[T]) do(id ledger.ID, c change) {
-	if id == 0 {
-		return
+// addLocked tells the ledger of a call.
+func (b *Book[T]) addLocked(x T) {
+	p, c, now := x.Place(), x.Claim(), time.Now()
+	c.Owner = x
+	p.id = b.ledger.Add(now, c)
+	if p.state.Ended() {
+		b.ledger.End(now, p.id, p.state, x.Answer())
 	}
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch c {
-	case lose:
-		b.ledger.Lose(now, id)
-		b.recountLocked(id, false)
-	case regain:
-		b.ledger.Regain(now, id)
-		state, _ := b.ledger.State(id)
-		b.recountLocked(id, state == ledger.Running)
-	case suspect, trust:
-		b.ledger.Suspect(id, c == suspect)
-	case deliver:
-		b.ledger.Deliver(now, id)
-		if b.ledger.Next().IsZero() { // most calls end so, and leave nothing to be done
-			return
-		}
-	}
-	b.armLocked(now)
 }
 
 // armLocked sets the timer to when the ledger has something due.

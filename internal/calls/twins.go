@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"time"
 
-	"github.com/holdfast-mcp/holdfast/internal/ledger"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -57,16 +56,9 @@ func (b *Book[T]) settle(like Likeness) {
 	}
 }
 
-// recountLocked is countLocked for a call by its id.
-func (b *Book[T]) recountLocked(id ledger.ID, read bool) {
-	if of, known := b.ledger.Owner(id).(T); known {
-		b.countLocked(of, read)
-	}
-}
-
 // countLocked notes whether a call is running and read.
 func (b *Book[T]) countLocked(of T, read bool) {
-	t := of.Twin()
+	t := of.Place()
 	if t.like == 0 || t.read == read {
 		return
 	}

@@ -11,25 +11,24 @@ import (
 // A request waits for its twin only while that one runs and is read.
 func TestEnterWaitsForTwins(t *testing.T) {
 	const like Likeness = 1
-	answer := []byte(`{}`)
 	for name, tt := range map[string]struct {
-		before func(b *Book[*owned], id ledger.ID)
+		before func(b *Book[*owned], x *owned)
 		want   time.Duration
 	}{
-		"running and read":        {func(*Book[*owned], ledger.ID) {}, settleTime},
-		"running, lost":           {func(b *Book[*owned], id ledger.ID) { b.Lose(id) }, 0},
-		"running, read again":     {func(b *Book[*owned], id ledger.ID) { b.Lose(id); b.Regain(id) }, settleTime},
-		"ended":                   {func(b *Book[*owned], id ledger.ID) { b.End(id, ledger.Answered, answer) }, 0},
-		"ended unread, then read": {func(b *Book[*owned], id ledger.ID) { b.Lose(id); b.End(id, ledger.Answered, answer); b.Regain(id) }, 0},
-		"ended unread, read, delivered": {func(b *Book[*owned], id ledger.ID) {
-			b.Lose(id)
-			b.End(id, ledger.Answered, answer)
-			b.Regain(id)
-			b.Deliver(id)
+		"running and read":        {func(*Book[*owned], *owned) {}, settleTime},
+		"running, lost":           {func(b *Book[*owned], x *owned) { b.Lose(x) }, 0},
+		"running, read again":     {func(b *Book[*owned], x *owned) { b.Lose(x); b.Regain(x) }, settleTime},
+		"ended":                   {func(b *Book[*owned], x *owned) { b.End(x, ledger.Answered) }, 0},
+		"ended unread, then read": {func(b *Book[*owned], x *owned) { b.Lose(x); b.End(x, ledger.Answered); b.Regain(x) }, 0},
+		"ended unread, read, delivered": {func(b *Book[*owned], x *owned) {
+			b.Lose(x)
+			b.End(x, ledger.Answered)
+			b.Regain(x)
+			b.Deliver(x)
 		}, 0},
-		"read, lost while a twin waits": {func(b *Book[*owned], id ledger.ID) { time.AfterFunc(settleTime/2, func() { b.Lose(id) }) }, settleTime / 2},
-		"read, ended while a twin waits": {func(b *Book[*owned], id ledger.ID) {
-			time.AfterFunc(settleTime/2, func() { b.End(id, ledger.Answered, answer) })
+		"read, lost while a twin waits": {func(b *Book[*owned], x *owned) { time.AfterFunc(settleTime/2, func() { b.Lose(x) }) }, settleTime / 2},
+		"read, ended while a twin waits": {func(b *Book[*owned], x *owned) {
+			time.AfterFunc(settleTime/2, func() { b.End(x, ledger.Answered) })
 		}, settleTime / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,8 +36,9 @@ func TestEnterWaitsForTwins(t *testing.T) {
 				none := func(*owned) {}
 				b := NewBook(ledger.Options{Window: time.Minute, TTL: time.Minute}, none, none)
 				defer b.Close()
-				id, _, _, _ := b.Enter(ledger.Claim{Policy: ledger.Policy{Grace: time.Hour}}, like, new(owned))
-				tt.before(b, id)
+				x := new(owned)
+				b.Enter(x.Claim(), like, x)
+				tt.before(b, x)
 				begin := time.Now()
 				b.Enter(ledger.Claim{}, like, new(owned))
 				if d := time.Since(begin); d != tt.want {
@@ -55,6 +55,8 @@ func TestEnterWaitsForTwins(t *testing.T) {
 }
 
 // owned is a call of nobody in particular.
-type owned struct{ twin Twin }
+type owned struct{ place Place }
 
-func (o *owned) Twin() *Twin { return &o.twin }
+func (o *owned) Place() *Place       { return &o.place }
+func (o *owned) Claim() ledger.Claim { return ledger.Claim{Policy: ledger.Policy{Grace: time.Hour}} }
+func (o *owned) Answer() []byte      { return []byte(`{}`) }

@@ -444,6 +444,9 @@ func methodOf(m *jsonrpc.Message) string {
 // Method returns the call's method.
 func (c *Call) Method() string { return c.method }
 
+// Name returns the name of the tool or the prompt that is called, "" for none.
+func (c *Call) Name() string { return c.name }
+
 // What names the call: its method, and the tool's name.
 func (c *Call) What() string {
 	if c.name == "" {

@@ -29,7 +29,7 @@ func (r *Receipt) Held() bool { return r.held != nil }
 // Delivered says that the answer was written without an error.
 func (r *Receipt) Delivered() {
 	if r.held != nil && (r.job == nil || !r.job.isTask()) {
-		r.held.h.book.Deliver(r.held.entry)
+		r.held.h.book.Deliver(r.held)
 	}
 }
 
@@ -57,9 +57,9 @@ func (r *Receipt) Lost() bool {
 
 // held is one such execution.
 type held struct {
-	twin   calls.Twin
+	place  calls.Place
+	claim  ledger.Claim
 	h      *Host
-	entry  ledger.ID
 	method string
 	stop   func(reason string) // ends the execution; set before anything can call it
 
@@ -108,14 +108,15 @@ func (h *Host) hold(req Request, a *asked) (cancel func(reason string), fail *Fa
 		who = req.Caller()
 	}
 	claim := ledger.Claim{Principal: who, Key: key, KeyPrincipal: a.principal, Print: calls.Print(a.message), Policy: rules.Policy(key != "")}
+	hd.claim = claim
 	hd.mu.Lock() // nobody may join before it runs
-	id, out, of, answer := h.book.Enter(claim, calls.Like(who, a.message), hd)
+	out, of, answer := h.book.Enter(claim, calls.Like(who, a.message), hd)
 	switch out {
 	case ledger.Conflict:
 		hd.mu.Unlock()
 		return nil, &Failure{Code: jsonrpc.CodeInvalidRequest, Text: calls.ErrKey.Error(), Data: []byte(`{"outcome":"not_executed"}`)}, true
 	case ledger.Fresh:
-		hd.entry, hd.callers = id, []*caller{w}
+		hd.callers = []*caller{w}
 		a.emit, a.id, a.token, a.shared = hd.emit, bytes.Clone(a.id), heldToken, true
 		req.take(hd, w, a.job)
 		hd.mu.Unlock()
@@ -141,8 +142,14 @@ func (r *Request) take(hd *held, w *caller, j *job) {
 	}
 }
 
-// Twin implements calls.Owner.
-func (hd *held) Twin() *calls.Twin { return &hd.twin }
+// Place implements calls.Owner.
+func (hd *held) Place() *calls.Place { return &hd.place }
+
+// Claim implements calls.Owner.
+func (hd *held) Claim() ledger.Claim { return hd.claim }
+
+// Answer implements calls.Owner.
+func (hd *held) Answer() []byte { return hd.final }
 
 // run begins the execution.
 func (hd *held) run(a *asked) {
@@ -211,7 +218,7 @@ func (hd *held) emit(msg []byte, final bool) {
 			state = ledger.Cancelled // its key may be used again
 		}
 	}
-	hd.h.book.End(hd.entry, state, msg)
+	hd.h.book.End(hd, state)
 	for _, w := range hd.callers {
 		if w.joined {
 			w.emit(calls.Readdress(msg, w.id), true)
@@ -235,7 +242,7 @@ func (hd *held) drop(w *caller) (waited, left bool) {
 // lose is told that the connection of a request has gone.
 func (hd *held) lose(w *caller) {
 	if _, left := hd.drop(w); !left {
-		hd.h.book.Lose(hd.entry)
+		hd.h.book.Lose(hd)
 	}
 }
 
@@ -256,7 +263,7 @@ func (hd *held) abort(reason string) {
 		return
 	}
 	hd.stop(reason)
-	hd.h.book.End(hd.entry, ledger.Cancelled, nil)
+	hd.h.book.End(hd, ledger.Cancelled)
 }
 
 // orphaned cancels an execution that nobody has asked for during its grace.

@@ -360,7 +360,7 @@ func (j *job) end(p phase, body []byte, message string) {
 	held := j.held
 	j.mu.Unlock()
 	if held != nil {
-		held.h.book.Deliver(held.entry) // the task keeps the answer now
+		held.h.book.Deliver(held) // the task keeps the answer now
 	}
 	j.h.jobs.finished(j, len(body))
 }

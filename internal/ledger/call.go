@@ -62,10 +62,9 @@ func after(t, d time.Duration) time.Duration {
 }
 
 // add puts a new call into the book.
-func (l *Ledger) add(n call) *call {
+func (l *Ledger) add(c *call) *call {
 	l.last++
-	n.id, n.due, n.at = l.last, never, [kinds]int{-1, -1}
-	c := &n
+	c.id, c.due, c.at = l.last, never, [kinds]int{-1, -1}
 	l.calls[c.id] = c
 	return c
 }

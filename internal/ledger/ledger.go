@@ -124,30 +124,69 @@ func New(o Options) *Ledger {
 // ended, the answer goes to one claimant only, within Options.Window of the loss
 // (for a suspect, of the end), until Lose puts it up again.
 func (l *Ledger) Enter(now time.Time, c Claim) (id ID, out Outcome, answer []byte) {
+	n := l.line(now, c)
+	if id, out, answer = l.join(l.at(now), n); out == Fresh {
+		id = l.add(n).id
+		if n.key != "" {
+			l.keys[n.keyed()] = n
+		}
+	}
+	return id, out, answer
+}
+
+// Seek is Enter for a claim of which the book need not know while all goes
+// well: if it has no key and there is nothing to be joined, the ID is 0 and the
+// call is not in the book. It is none that could be joined until Add enters it.
+func (l *Ledger) Seek(now time.Time, c Claim) (id ID, out Outcome, answer []byte) {
+	if (c.Key == "" || c.Policy.Adopt == Never) && l.shelved[c.Principal] == 0 {
+		return 0, Fresh, nil
+	}
+	n := l.line(now, c)
+	if n.key != "" {
+		return l.Enter(now, c)
+	}
+	return l.join(l.at(now), n)
+}
+
+// Add enters a call that is running and read, without a look for one to join.
+// Its claim must have no key.
+func (l *Ledger) Add(now time.Time, c Claim) ID { return l.add(l.line(now, c)).id }
+
+// line returns what the book would have of a claim.
+func (l *Ledger) line(now time.Time, c Claim) *call {
 	if l.last == 0 {
 		l.epoch = now
 	}
-	n := call{owner: c.Owner, policy: c.Policy}
+	n := &call{owner: c.Owner, policy: c.Policy}
 	switch {
 	case c.Key != "" && c.Policy.Adopt != Never:
 		n.principal, n.key, n.compute = c.KeyPrincipal, c.Key, c.Print
-		return l.enterKeyed(l.at(now), n)
 	case c.Policy.Adopt == Auto && c.Principal != "" && c.Print != nil:
 		n.principal, n.compute = c.Principal, c.Print
 	}
-	if l.shelved[n.principal] > 0 {
-		if old := l.oldest(spot{principal: n.principal, print: n.sum()}, l.at(now)); old != nil {
-			l.take(old, c.Policy)
-			if old.state.Ended() {
-				return old.id, Replayed, old.answer
-			}
-			return old.id, Joined, nil
-		}
-	}
-	return l.add(n).id, Fresh, nil
+	return n
 }
 
-func (l *Ledger) enterKeyed(t time.Duration, n call) (ID, Outcome, []byte) {
+// join decides whether n is part of a call that is in the book.
+func (l *Ledger) join(t time.Duration, n *call) (ID, Outcome, []byte) {
+	if n.key != "" {
+		return l.joinKeyed(t, n)
+	}
+	if l.shelved[n.principal] == 0 {
+		return 0, Fresh, nil
+	}
+	old := l.oldest(spot{principal: n.principal, print: n.sum()}, t)
+	if old == nil {
+		return 0, Fresh, nil
+	}
+	l.take(old, n.policy)
+	if old.state.Ended() {
+		return old.id, Replayed, old.answer
+	}
+	return old.id, Joined, nil
+}
+
+func (l *Ledger) joinKeyed(t time.Duration, n *call) (ID, Outcome, []byte) {
 	old := l.keys[n.keyed()]
 	if old != nil && old.state.Ended() && old.due <= t {
 		l.giveUp(t, old) // Due has not been asked yet
@@ -155,9 +194,7 @@ func (l *Ledger) enterKeyed(t time.Duration, n call) (ID, Outcome, []byte) {
 	}
 	switch n.sum(); {
 	case old == nil:
-		old = l.add(n)
-		l.keys[n.keyed()] = old
-		return old.id, Fresh, nil
+		return 0, Fresh, nil
 	case old.print != n.print:
 		return 0, Conflict, nil
 	case old.state.Ended():

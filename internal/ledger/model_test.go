@@ -345,7 +345,7 @@ func (m *model) enter() {
 		return print
 	}
 	mayPrint := claim.Key != "" || slices.ContainsFunc(m.ref.calls, func(c *refCall) bool { return c.adoptable(claim.Principal) })
-	id, out, answer := m.ledger.Enter(m.now, claim)
+	id, out, answer := m.look(claim, func() { computed = 0 })
 	m.note("enter %q key %q/%q print %d policy %+v = %d %d", claim.Principal, claim.KeyPrincipal, claim.Key, print[0], claim.Policy, id, out)
 	if computed > 0 && !mayPrint {
 		m.fail("Print was called although nothing could be joined")
@@ -359,6 +359,21 @@ func (m *model) enter() {
 		how += " by key"
 	}
 	m.seen[how]++
+}
+
+// look enters a claim in one step, or in two, the second of which is another
+// claim.
+func (m *model) look(claim ledger.Claim, another func()) (ledger.ID, ledger.Outcome, []byte) {
+	if m.rand.IntN(2) == 0 {
+		return m.ledger.Enter(m.now, claim)
+	}
+	id, out, answer := m.ledger.Seek(m.now, claim)
+	if out == ledger.Fresh && id == 0 {
+		m.seen["fresh, not entered at once"]++
+		another()
+		id = m.ledger.Add(m.now, claim)
+	}
+	return id, out, answer
 }
 
 func (m *model) end() {

@@ -28,13 +28,14 @@ type call struct {
 	conversation.Call // at the server; of a call that joined, only ID and Token count
 	sess              *Session
 	st                *Stream
-	entry             ledger.ID // 0: not in the book; guarded by sess.mu until the call is on its way
-	keep              bool      // not cancelled for want of a reader; guarded by sess.mu
-	handedOver        bool      // its answer is not the execution's; guarded by sess.mu
+	entry             *call // whose answer it gets, by the book: its own, mostly; nil: not in the book; guarded by sess.mu until the call is on its way
+	keep              bool  // not cancelled for want of a reader; guarded by sess.mu
+	handedOver        bool  // its answer is not the execution's; guarded by sess.mu
 	began             time.Time
-	params            []byte // as they came, unless they are long
-	quiet             bool   // it wants no progress; who joins it may
-	twin              calls.Twin
+	params            []byte        // as they came, unless they are long
+	spelled           *ledger.Print // of params that are not kept
+	quiet             bool          // it wants no progress; who joins it may
+	place             calls.Place
 	root              atomic.Pointer[call] // whose request the server has: itself, mostly
 
 	// Of a root, guarded by its session's mu.
@@ -69,23 +70,25 @@ func newCall(s *Session, st *Stream, m *jsonrpc.Message) *call {
 // quietToken is under which a call that wants no progress is told of it.
 var quietToken = []byte(`"hf"`)
 
-// print returns what fingerprints the request, from the params that were kept.
-func (c *call) print() ledger.Print { return ledger.Fingerprint(c.Method(), c.params) }
-
-// printer returns what fingerprints the request when it is wanted.
-func (c *call) printer(m *jsonrpc.Message, keyed bool) func() ledger.Print {
-	switch {
-	case len(c.params) > 0:
-		return c.print
-	case keyed:
-		return calls.Print(m)
+// print returns what fingerprints the request, from what was kept of it.
+func (c *call) print() ledger.Print {
+	if c.spelled != nil {
+		return *c.spelled
 	}
-	p := calls.Spelled(m)
-	return func() ledger.Print { return p }
+	return ledger.Fingerprint(c.Method(), c.params)
 }
 
-// Twin implements calls.Owner.
-func (c *call) Twin() *calls.Twin { return &c.twin }
+// Place implements calls.Owner.
+func (c *call) Place() *calls.Place { return &c.place }
+
+// Claim implements calls.Owner.
+func (c *call) Claim() ledger.Claim {
+	rules := c.sess.o.Rules(c.Name())
+	return ledger.Claim{Principal: c.sess.who.Caller, Print: c.print, Policy: rules.Policy(false)}
+}
+
+// Answer implements calls.Owner.
+func (c *call) Answer() []byte { return c.final }
 
 // currentLocked returns who gets what a root says.
 func (c *call) currentLocked() *call {
@@ -107,15 +110,24 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 		s.finish(c, jsonrpc.AppendError(nil, c.ID, jsonrpc.CodeInvalidRequest, err.Error(), []byte(`{"outcome":"not_executed"}`)))
 		return false
 	}
-	rules := s.o.Rules(string(m.Text(jsonrpc.Name)))
-	claim := ledger.Claim{Principal: s.who.Caller, Key: key, KeyPrincipal: s.who.KeyHolder, Print: c.printer(m, key != ""), Policy: rules.Policy(key != "")}
+	rules := s.o.Rules(c.Name())
+	claim := ledger.Claim{Principal: s.who.Caller, Key: key, KeyPrincipal: s.who.KeyHolder, Print: c.print, Policy: rules.Policy(key != "")}
+	if len(c.params) == 0 { // none, or too long to be kept
+		p := calls.Spelled(m)
+		c.spelled = &p
+		if key != "" {
+			claim.Print = calls.Print(m)
+		}
+	}
 	var like calls.Likeness // on a pipe no connection is lost unnoticed
 	if s.identified {
 		like = calls.Like(s.who.Caller, m)
 	}
-	id, out, root, answer := book.Enter(claim, like, c)
+	out, root, answer := book.Enter(claim, like, c)
 	s.mu.Lock()
-	c.entry, c.keep = id, rules.OnDisconnect == calls.Keep
+	if c.keep = rules.OnDisconnect == calls.Keep; out != ledger.Conflict {
+		c.entry = root
+	}
 	s.mu.Unlock()
 	switch out {
 	case ledger.Joined:
@@ -129,7 +141,7 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 		s.finish(c, jsonrpc.AppendError(nil, c.ID, jsonrpc.CodeInvalidRequest, calls.ErrKey.Error(), []byte(`{"outcome":"not_executed"}`)))
 	}
 	if out != ledger.Conflict && !c.st.isRead() && !c.othersRead() {
-		book.Lose(id) // the stream broke before the call was entered
+		book.Lose(root) // the stream broke before the call was entered
 	}
 	return out == ledger.Fresh
 }
@@ -292,14 +304,14 @@ func (c *call) end(state ledger.State, msg []byte) {
 		return
 	}
 	c.over = true
-	if c.entry != 0 {
+	if c.entry != nil {
 		c.final = msg
 	}
 	to, more := c.currentLocked(), c.more
 	c.more = nil
 	s.mu.Unlock()
-	if s.book != nil {
-		s.book.End(c.entry, state, msg)
+	if c.entry != nil {
+		s.book.End(c, state)
 	}
 	if to == c {
 		s.finish(c, msg)
@@ -367,8 +379,8 @@ func (c *call) giveUp(m *jsonrpc.Message) bool {
 	o.mu.Lock()
 	root.over = true
 	o.mu.Unlock()
-	if o.book != nil {
-		o.book.End(root.entry, ledger.Cancelled, nil)
+	if root.entry != nil {
+		o.book.End(root, ledger.Cancelled)
 	}
 	if c != root {
 		o.returned(root)

@@ -231,11 +231,11 @@ func (s *Session) settle(c *call, msg []byte) {
 	} else {
 		seq = st.log.Append(msg, true)
 	}
-	if c.root.Load().entry != 0 && seq > 0 && !c.handedOver {
+	if entry := c.root.Load().entry; entry != nil && seq > 0 && !c.handedOver {
 		if st.ends == nil {
 			st.ends = st.one[:0]
 		}
-		st.ends = append(st.ends, ended{seq, c.root.Load().entry})
+		st.ends = append(st.ends, ended{seq, entry})
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *Session) suspectsLocked(silent bool) []*call {
 	s.pulse.silent = silent
 	var all []*call
 	for _, c := range s.calls {
-		if c.root.Load().entry != 0 {
+		if c.root.Load().entry != nil {
 			all = append(all, c)
 		}
 	}

@@ -4,13 +4,12 @@ import (
 	"slices"
 
 	"github.com/holdfast-mcp/holdfast/eventlog"
-	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
 
 // ended is an answer in a stream's log that its client may not have yet.
 type ended struct {
 	seq   eventlog.Seq
-	entry ledger.ID
+	entry *call
 }
 
 // delivered confirms answers up to a position.
@@ -51,7 +50,7 @@ func (st *Stream) readChanged() {
 	}
 	st.lost = !read
 	for _, c := range s.calls {
-		if c.st == st && c.root.Load().entry != 0 {
+		if c.st == st && c.root.Load().entry != nil {
 			running = append(running, c)
 		}
 	}
