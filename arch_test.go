@@ -24,7 +24,7 @@ var rows = [][]string{
 	{"internal/era", "internal/stdio", "internal/guard", "internal/wire", "internal/demo", "internal/testkit", "internal/ledger", "internal/pathlimit", "internal/httpclient"},
 	{"internal/conversation", "internal/calls", "internal/route"},
 	{"internal/session", "internal/exchange", "internal/chaos"},
-	{"internal/era/httpsse", "internal/era/streamable", "internal/era/stateless", "internal/era/pipe"},
+	{"internal/era/httpsse", "internal/era/streamable", "internal/era/stateless", "internal/era/pipe", "internal/soak"},
 	{"internal/remote"},
 	{"."},
 	{"internal/config", "internal/showcase"},
@@ -35,7 +35,7 @@ var rows = [][]string{
 // onlyIn names, for the start of an import path, the packages that alone may
 // import it. Test files may import anything.
 var onlyIn = map[string][]string{
-	"os/exec":                      {"internal/stdio", "internal/testkit"},
+	"os/exec":                      {"internal/stdio", "internal/testkit", "internal/soak"},
 	"os/signal":                    {"internal/cli", "internal/testkit"},
 	"golang.org/x/sys/":            {"internal/stdio"},
 	"github.com/goccy/go-yaml":     {"internal/config"},
@@ -43,11 +43,12 @@ var onlyIn = map[string][]string{
 	"github.com/spf13/":            {"internal/cli"},
 	"github.com/shirou/gopsutil/":  {"internal/stdio"},
 	"golang.org/x/term":            {"internal/cli"},
-	"github.com/rogpeppe/":         {},                 // tests only
-	module + "/internal/testkit":   {"internal/chaos"}, // tests only
-	module + "/internal/chaos":     {},                 // tests only
-	"encoding/json/v2":             {},                 // still an experiment
-	"github.com/modelcontextproto": {},                 // peers, in nested modules only
+	"github.com/rogpeppe/":         {},                                  // tests only
+	module + "/internal/testkit":   {"internal/chaos", "internal/soak"}, // tests only
+	module + "/internal/chaos":     {"internal/soak"},                   // tests only
+	module + "/internal/soak":      {},                                  // tests only
+	"encoding/json/v2":             {},                                  // still an experiment
+	"github.com/modelcontextproto": {},                                  // peers, in nested modules only
 	"github.com/mark3labs/":        {},
 }
 

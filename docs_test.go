@@ -22,7 +22,7 @@ var (
 
 // roots are the folders whose mention makes a code span a path. `tools` is not
 // among them: tools/list and tools/call are methods of the protocol.
-var roots = []string{"internal", "cmd", "docs", "jsonrpc", "eventlog", "examples", "interop", "conformance", "proxies", "liveness", "bench", "deploy", ".ci"}
+var roots = []string{"internal", "cmd", "docs", "jsonrpc", "eventlog", "examples", "gosdk", "interop", "conformance", "proxies", "liveness", "bench", "deploy", ".ci"}
 
 func exists(file string) bool {
 	_, err := os.Stat(file)

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/holdfast-mcp/holdfast v0.0.0
+	github.com/holdfast-mcp/holdfast/gosdk v0.0.0
 	github.com/mark3labs/mcp-go v1.2.1
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 )
@@ -33,3 +34,5 @@ require (
 )
 
 replace github.com/holdfast-mcp/holdfast => ../
+
+replace github.com/holdfast-mcp/holdfast/gosdk => ../gosdk

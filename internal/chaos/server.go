@@ -23,6 +23,9 @@ const (
 // ToolLinger is the tool that is to be configured to linger on disconnect.
 const ToolLinger = toolLinger
 
+// ToolWork is the other one.
+const ToolWork = toolWork
+
 // Serve is the MCP server of a run on one connection. Each execution of a tool
 // is noted when it begins and when it ends. stateless says that it speaks the
 // stateless revisions, too. It returns at the end of r, or when ctx is done.

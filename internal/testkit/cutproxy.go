@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 // CutOptions is when a CutProxy cuts by itself. The zero value never does.
 type CutOptions struct {
+	Host        string        // the loopback address to listen on; default 127.0.0.1. Ports there are everybody's
 	Idle        time.Duration // after this long without a byte from the server
 	Age         time.Duration // after this long, whatever passes
 	Reset       bool          // with a RST rather than a FIN
@@ -21,17 +23,18 @@ type CutOptions struct {
 // CutProxy stands on a loopback port between a client and a server and cuts
 // their connections, both halves at once. It is safe for concurrent use.
 type CutProxy struct {
-	opts     CutOptions
-	target   string
-	listener net.Listener
-	running  sync.WaitGroup
-	cuts     atomic.Int64
+	opts    CutOptions
+	addr    string
+	running sync.WaitGroup
+	cuts    atomic.Int64
 
-	mu      sync.Mutex // guards the fields below
-	links   map[*link]struct{}
-	stalled chan struct{} // not nil while nothing passes; closed to go on
-	refuse  bool
-	closed  bool
+	mu       sync.Mutex   // guards the fields below
+	listener net.Listener // nil while hidden
+	target   string
+	links    map[*link]struct{}
+	stalled  chan struct{} // not nil while nothing passes; closed to go on
+	refuse   bool
+	closed   bool
 }
 
 // link is one connection from a client and the one to the server.
@@ -46,17 +49,17 @@ type link struct {
 // NewCutProxy listens on a free port before target, an address host:port.
 // Close it.
 func NewCutProxy(target string, o CutOptions) (*CutProxy, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(o.Host, "127.0.0.1"), "0"))
 	if err != nil {
 		return nil, fmt.Errorf("testkit: proxy: %w", err)
 	}
-	p := &CutProxy{opts: o, target: target, listener: l, links: map[*link]struct{}{}}
-	p.running.Go(p.accept) // ends with the listener
+	p := &CutProxy{opts: o, target: target, listener: l, addr: l.Addr().String(), links: map[*link]struct{}{}}
+	p.running.Go(func() { p.accept(l) }) // ends with the listener
 	return p, nil
 }
 
 // Addr is where the proxy listens.
-func (p *CutProxy) Addr() string { return p.listener.Addr().String() }
+func (p *CutProxy) Addr() string { return p.addr }
 
 // URL is a path of the server through the proxy.
 func (p *CutProxy) URL(path string) string { return "http://" + p.Addr() + path }
@@ -85,6 +88,42 @@ func (p *CutProxy) CutAll() int {
 	return n
 }
 
+// Retarget has new connections go to another server.
+func (p *CutProxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
+// Hide stops listening, so that new connections are refused by the system. The
+// port may be taken by somebody else meanwhile, unless CutOptions.Host is an
+// address of the proxy's own.
+func (p *CutProxy) Hide() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+}
+
+// Show listens again after Hide, on the same port. The error is that of
+// listening.
+func (p *CutProxy) Show() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.listener != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		return fmt.Errorf("testkit: proxy: %w", err)
+	}
+	p.listener = l
+	p.running.Go(func() { p.accept(l) }) // ends with the listener
+	return nil
+}
+
 // Refuse makes the proxy close new connections at once, or take them again.
 func (p *CutProxy) Refuse(refuse bool) {
 	p.mu.Lock()
@@ -110,9 +149,12 @@ func (p *CutProxy) Stall(stall bool) {
 func (p *CutProxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
-	links := maps.Clone(p.links)
+	links, l := maps.Clone(p.links), p.listener
 	p.mu.Unlock()
-	err := p.listener.Close()
+	var err error
+	if l != nil {
+		err = l.Close()
+	}
 	for l := range links {
 		l.end()
 	}
@@ -120,9 +162,9 @@ func (p *CutProxy) Close() error {
 	return err
 }
 
-func (p *CutProxy) accept() {
+func (p *CutProxy) accept(l net.Listener) {
 	for {
-		conn, err := p.listener.Accept()
+		conn, err := l.Accept()
 		if err != nil {
 			return // closed
 		}
@@ -132,13 +174,13 @@ func (p *CutProxy) accept() {
 
 func (p *CutProxy) serve(client net.Conn) {
 	p.mu.Lock()
-	refuse := p.refuse || p.closed
+	target, refuse := p.target, p.refuse || p.closed
 	p.mu.Unlock()
 	if refuse {
 		cut(client, true)
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		cut(client, true)
 		return

@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -99,6 +100,24 @@ func TestCutProxyOnCommand(t *testing.T) {
 		t.Error("connected to a proxy that refuses")
 	}
 	p.Refuse(false)
+	p.Hide()
+	p.Hide()
+	if conn, err := net.Dial("tcp", p.Addr()); err == nil {
+		_ = conn.Close()
+		t.Error("connected to a proxy that is hidden")
+	}
+	Eventually(t, 5*time.Second, "the proxy is shown", func() bool { return p.Show() == nil })
+	nowhere, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nowhere.Close()
+	target := p.target
+	p.Retarget(nowhere.Addr().String())
+	if _, err := c.Get(t.Context(), ""); err == nil {
+		t.Error("connected to a server that is not there")
+	}
+	p.Retarget(target)
 	resp, err := c.Get(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
