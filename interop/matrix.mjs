@@ -1,15 +1,16 @@
-// Runs every client against every server over every transport with holdfast in
-// between, then writes the table. Started by ./run, which installs the peers.
+// Runs every client against every server on stdio over every transport with holdfast in between, and some against the
+// servers on the network, then writes the table. Started by ./run, which installs the peers.
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { cellLimit, lastWords, logOf, runCell, seconds, serve, stop } from './cells.mjs';
+import { cellLimit, close, lastWords, logOf, open, released, runCell, seconds, serve, stop } from './cells.mjs';
+import { network, networkCells } from './network.mjs';
 import { cache, clients, eraClients, here, nodeHome, servers, transports, tries } from './peers.mjs';
 import { plans } from './plans.mjs';
 import { endsWithin, killAll, start } from './processes.mjs';
 import { document, named, title } from './table.mjs';
 
 const atOnce = 2; // cells
-const runLimit = 540_000; // ms, all cells together
+const runLimit = 660_000; // ms, all cells together
 const only = process.env.INTEROP_ONLY && new RegExp(process.env.INTEROP_ONLY);
 
 const began = Date.now();
@@ -31,10 +32,10 @@ function cellsOf(server) {
 }
 
 // timed runs a cell, unless the time of all is over, and says how it went.
-async function timed(cell, served) {
+async function timed(cell, served, opened) {
   const since = Date.now();
   const late = { checks: {}, error: `not run: the ${runLimit / 1000} s for all cells are over` };
-  const result = since - began > runLimit ? late : await runCell(cell, served);
+  const result = since - began > runLimit ? late : await runCell(cell, served, opened);
   say(`${result.error ? 'FAIL' : 'ok  '} ${title(cell)} ${result.negotiated ?? ''} ${seconds(since)} ${result.error ?? ''}`);
   return result;
 }
@@ -52,11 +53,29 @@ async function inTurns(items, work) {
 async function runServer(server, results) {
   const cells = cellsOf(server).filter((cell) => !only || only.test(title(cell)));
   if (cells.length === 0) return;
-  const served = await serve(named(server), server.command, cache).catch((err) => err);
+  const served = await serve(named(server), ['--', ...server.command], cache).catch((err) => err);
   if (served instanceof Error) say(`FAIL ${named(server)}: ${served.message}`);
   await inTurns(cells, async (cell) => results.cells.push({ ...cell, result: await timed(cell, served) }));
   const check = `${named(server)}: SIGTERM, exit 0, no process left, one line on stdout`;
   await other(results, check, () => (served instanceof Error ? Promise.reject(served) : stop(served)));
+}
+
+// runNetwork runs all cells of one server on the network, one after the other: other servers have theirs meanwhile.
+async function runNetwork(server, results) {
+  const cells = networkCells(server).filter((cell) => !only || only.test(title(cell)));
+  if (cells.length === 0) return;
+  const name = named(server);
+  const opened = await open(server, name).catch((err) => err);
+  if (opened instanceof Error) say(`FAIL ${name}: ${opened.message}`);
+  const before = server.before ?? ((url) => ['--upstream', url]);
+  const serveIt = () => serve(`before ${name}`, before(opened.url), cache).catch((err) => err);
+  const served = opened instanceof Error || server.gateway ? opened : await serveIt();
+  for (const cell of cells) results.cells.push({ ...cell, result: await timed(cell, served, opened) });
+  const check = `${server.gateway ? '' : 'before '}${name}: SIGTERM, exit 0, no process left, one line on stdout`;
+  await other(results, check, () => (served instanceof Error ? Promise.reject(served) : stop(served)));
+  if (opened instanceof Error || server.gateway) return;
+  if (server.children) await other(results, `${name}: afterwards it has no process of a session left`, () => released(opened));
+  await close(opened);
 }
 
 // other runs a check that is no cell of the matrix.
@@ -70,7 +89,7 @@ async function other(results, check, work) {
 // literal runs the commands of the documentation as they are typed, npx included.
 async function literal(results) {
   const everything = ['npx', '-y', '@modelcontextprotocol/server-everything'];
-  const served = await serve('npx', everything, nodeHome).catch((err) => err);
+  const served = await serve('npx', ['--', ...everything], nodeHome).catch((err) => err);
   const inspect = async (args, want) => {
     if (served instanceof Error) throw served;
     const command = ['npx', '-y', '@modelcontextprotocol/inspector', '--cli', `${served.url}/mcp`, ...args];
@@ -91,6 +110,7 @@ async function literal(results) {
 
 const results = { cells: [], others: [] };
 for (const server of servers) await runServer(server, results);
+await inTurns(network, (server) => runNetwork(server, results));
 if (!only || only.test('npx')) await literal(results);
 
 const outcomes = [...results.cells.map((cell) => cell.result), ...results.others];

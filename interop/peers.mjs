@@ -10,21 +10,21 @@ export const holdfast = process.env.INTEROP_HOLDFAST;
 export const logs = path.join(cache, 'logs');
 export const nodeHome = path.join(cache, 'node');
 
-const node = process.execPath;
-const bin = (name) => path.join(cache, 'bin', name);
-const script = (name) => path.join(nodeHome, 'clients', name);
+export const node = process.execPath;
+export const bin = (name) => path.join(cache, 'bin', name);
+export const script = (folder, name) => path.join(nodeHome, folder, name);
 const python = (version) => path.join(cache, `python-${version}`, 'bin', 'python');
 
-const npm = JSON.parse(readFileSync(path.join(here, 'package.json'))).dependencies;
-const pip = (version) =>
+export const npm = JSON.parse(readFileSync(path.join(here, 'package.json'))).dependencies;
+export const pip = (version) =>
   /^mcp==(.*)$/m.exec(readFileSync(path.join(here, 'python', `requirements-${version}.txt`), 'utf8'))[1];
-const go = (file, module) =>
+export const go = (file, module) =>
   new RegExp(`${module} v(\\S+)`).exec(readFileSync(path.join(here, 'go', file), 'utf8'))[1];
 
-const everything = path.join(nodeHome, 'node_modules', '.bin', 'mcp-server-everything');
+export const everything = path.join(nodeHome, 'node_modules', '.bin', 'mcp-server-everything');
 // -B: no compiled files among the sources.
-const fastmcp = (version) => [python(version), '-B', path.join(here, 'servers', 'fastmcp_server.py')];
-const only = (era, command) => [node, path.join(here, 'servers', 'only.mjs'), era, ...command];
+export const fastmcp = (version) => [python(version), '-B', path.join(here, 'servers', 'fastmcp_server.py')];
+export const only = (era, command) => [node, path.join(here, 'servers', 'only.mjs'), era, ...command];
 
 export const transports = ['http', 'sse', 'stdio'];
 
@@ -36,7 +36,7 @@ const stateless = '2026-07-28';
 const js = (name, file, negotiated, mode, era) => ({
   name: `@modelcontextprotocol/${name}`,
   version: npm[`@modelcontextprotocol/${name}`],
-  command: [node, script(file)],
+  command: [node, script('clients', file)],
   negotiated,
   mode,
   env: era ? { INTEROP_ERA: era } : {},
@@ -74,8 +74,13 @@ export const clients = [sdk, client, inspector, python1, python2, goOld, goNew, 
 export const eraClients = [sdk, client, clientAuto, clientPinned, goNew, goOld, mcpGo, inspector, inspectorAuto, inspectorModern];
 export const tries = (one, transport) => transport === 'http' || one.name !== inspector.name;
 
-const modern = [clientPinned, goNew, mcpGo];
-const legacy = [sdk, python1, goOld];
+export const modern = [clientPinned, goNew, mcpGo];
+export const legacy = [sdk, python1, goOld];
+
+// Those that meet the servers on the network, by the era that they speak, and Inspector.
+export const byEra = { handshake: [sdk, python1, goOld, client], stateless: [clientPinned, goNew, mcpGo, python2] };
+export const eraOf = (one) => (one.negotiated === stateless ? 'stateless' : 'handshake');
+export const inspectors = { handshake: inspector, stateless: inspectorModern };
 
 // Each server with the tables it is in: matrix, eras, and questions with the clients that it asks across eras.
 export const servers = [

@@ -32,6 +32,8 @@ const everything = () => ({
   prompt: 'simple-prompt',
 });
 
+const form = { check: 'form', tool: 'ask', expect: 'accepted: {name}' };
+
 // What tools ask, and what two clients answer: see clients/questions.mjs.
 const questions = (tag) => ({
   questions: {
@@ -41,7 +43,7 @@ const questions = (tag) => ({
       { name: 'Grace', color: 'blue', model: 'Grace has another' },
     ],
     asking: [
-      { check: 'form', tool: 'ask', expect: 'accepted: {name}' },
+      form,
       { check: 'two rounds', tool: 'ask_twice', expect: '{name} likes {color}' },
       { check: 'two at once', tool: 'ask_both', expect: '{name} likes {color}' },
       { check: 'sampling', tool: 'ask_model', expect: '{model}' },
@@ -50,10 +52,16 @@ const questions = (tag) => ({
   },
 });
 
+const checks = ['list', 'call', 'progress', 'elicitation', 'cancel', 'resources', 'prompts'];
+
 // A plan is made for each cell, with a tag of its own.
 export const plans = {
   own,
   everything,
   questions,
   short: (plan) => (tag) => ({ ...plan(tag), only: ['list', 'call'] }),
+  // without leaves out some checks; limited and form make some, to see them fail: soon, where they would wait for something.
+  without: (plan, some) => (tag) => ({ ...plan(tag), only: checks.filter((check) => !some.includes(check)) }),
+  limited: (plan, some) => (tag) => ({ ...plan(tag), only: ['list', 'call', ...some], stepSeconds: 2 }),
+  form: (tag) => ({ questions: { ...questions(tag).questions, asking: [form] }, stepSeconds: 2 }),
 };

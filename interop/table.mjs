@@ -1,5 +1,6 @@
 // The results as docs/interop.md. Nothing in it depends on time or place, so
 // that two good runs of the same versions make the same file.
+import { network, networkCells } from './network.mjs';
 import { clients, eraClients, servers, transports, tries } from './peers.mjs';
 
 const checks = ['progress', 'elicitation', 'cancel', 'resources', 'prompts'];
@@ -7,11 +8,12 @@ const asked = ['form', 'two rounds', 'two at once', 'sampling'];
 const transportNames = { http: 'Streamable HTTP', sse: 'HTTP+SSE', stdio: 'stdio' };
 
 // named is how a client or a server is called.
-export const named = ({ name, version, mode }) => `${name} ${version}${mode ? ` (${mode})` : ''}`;
+export const named = ({ name, version, mode }) => [name, version, mode && `(${mode})`].filter(Boolean).join(' ');
 
 // title names a cell.
-export function title({ table, client, server, transport }) {
-  return `${named(client)} ${named(server)} ${transport}${table === 'questions' ? ' questions' : ''}`;
+export function title({ table, client, server, transport, between, asked }) {
+  const how = between ? between.name : `${transport}${{ upstream: ' upstream', limits: ' direct' }[table] ?? ''}`;
+  return `${named(client)} ${named(server)} ${how}${table === 'questions' || asked ? ' questions' : ''}`;
 }
 
 const row = (cells) => `| ${cells.join(' | ')} |`;
@@ -86,13 +88,63 @@ function questions(cells) {
   return lines.join('\n');
 }
 
+// onNetwork has the cells of the servers on the network in one table, in the order in which they are listed.
+function onNetwork(cells, table, asked = false) {
+  const found = new Map(cells.map((cell) => [title(cell), cell]));
+  return network
+    .toSorted((a, b) => named(a).localeCompare(named(b), 'en'))
+    .flatMap(networkCells)
+    .filter((cell) => cell.table === table && Boolean(cell.asked) === asked)
+    .map((cell) => found.get(title(cell)));
+}
+
+// between is how a client gets to a server that is on the network.
+const between = (cell) => cell.between?.name ?? `holdfast serve, ${transportNames[cell.transport]}`;
+
+function met(cells, table) {
+  const lines = [
+    row(['server', 'client', 'by way of', 'version', 'list + call', ...checks, 'cell']),
+    row(Array(6 + checks.length).fill('---')),
+  ];
+  for (const cell of onNetwork(cells, table)) {
+    const { client, server, result } = cell;
+    const outcomes = checks.map((check) => mark(result.checks[check]));
+    const names = [named(server), named(client), between(cell)];
+    lines.push(row([...names, result.negotiated || '?', both(result), ...outcomes, verdict(result)]));
+  }
+  return lines.join('\n');
+}
+
+function askedOnNetwork(cells) {
+  const lines = [row(['server', 'client', 'by way of', 'version', ...asked, 'cell']), row(Array(5 + asked.length).fill('---'))];
+  for (const cell of [...onNetwork(cells, 'upstream', true), ...onNetwork(cells, 'connect', true)]) {
+    const { client, server, result } = cell;
+    const outcomes = asked.map((check) => mark(result.checks[check]));
+    lines.push(row([named(server), named(client), between(cell), result.negotiated || '?', ...outcomes, verdict(result)]));
+  }
+  return lines.join('\n');
+}
+
+// limits has a row for each check that fails without Holdfast as well.
+function limits(cells) {
+  const lines = [row(['peer', 'check', 'why', 'shown without Holdfast by']), row(Array(4).fill('---'))];
+  for (const { client, server, between, limits, result } of onNetwork(cells, 'limits')) {
+    const who = between ? `${between.name} before ${named(server)}` : named(server);
+    for (const [check, why] of Object.entries(limits)) {
+      lines.push(row([who, check, why, result.error ? `**FAIL** ${plain(result.error)}` : named(client)]));
+    }
+  }
+  return lines.join('\n');
+}
+
 // document makes the whole file.
 export function document({ cells, others }) {
   const failed = [...cells.map((cell) => cell.result), ...others].filter((outcome) => outcome.error).length;
   const passed = cells.length + others.length - failed;
   return `# Interop
 
-Made by \`make interop\` (\`interop/run\`): real clients, a real \`holdfast\` process, real MCP servers on stdio.
+Made by \`make interop\` (\`interop/run\`): real clients, a real \`holdfast\` process, real MCP servers, on
+stdio and on the network.
 ${passed} passed, ${failed} failed. Do not edit.
 
 - Streamable HTTP and HTTP+SSE: one \`holdfast serve -- SERVER\` for each server, with its defaults; all clients use its
@@ -133,6 +185,39 @@ count one execution of each call.
   2026-07-28 only; with the servers that are *stateless only* it is the other way round.
 
 ${questions(cells)}
+
+## Servers that are on the network
+
+Each server listens on the loopback, with \`holdfast serve --upstream URL\` before it, and meets clients of both eras in
+turn, over both transports of the gateway. *with sessions*, *createMcpHandler* and *stateless only* are three ways to serve
+with the TypeScript SDK 2; server-everything is one of the TypeScript SDK 1. supergateway serves a server on stdio.
+mcp-remote is itself on stdio here, as \`holdfast serve -- mcp-remote URL\`. The checks are those of the first table; –: not
+made, because Inspector cannot (see there), or because of a limit of the peer (see below).
+
+${met(cells, 'upstream')}
+
+## holdfast connect
+
+The client starts \`holdfast connect URL\` as its server on stdio, and URL is a server on the network. When the client has
+ended, no process may be left. Some of the servers are \`holdfast serve -- SERVER\`; with those, mcp-remote takes the place
+of \`holdfast connect\` for comparison. It speaks the handshake era with its client.
+
+${met(cells, 'connect')}
+
+## Questions of servers on the network
+
+As above: two clients at once, each with its own answers, before a server of the other era. By way of connect each of the
+two has its own.
+
+${askedOnNetwork(cells)}
+
+## What peers cannot do
+
+The checks that are left out above for one of the peers. Here a client of the same kind meets it with no Holdfast in
+between, and the cell passes if these checks fail there too, but nothing else does. (supergateway over HTTP+SSE serves one
+client at a time: there two clients ask at once.)
+
+${limits(cells)}
 
 ## Besides the tables
 

@@ -1,7 +1,7 @@
 // The checks that every JavaScript client makes, and the report line that it prints.
 import { answerers, asking } from './questions.mjs';
 
-const stepLimit = 15_000; // ms; a step that hangs ends early enough that its cell still reports it
+const stepLimit = 15_000; // ms, unless the plan says; a step that hangs ends early enough that its cell still reports it
 
 // drive connects a peer, or as many as the plan in INTEROP_PLAN wants, makes every check of it and prints the report.
 // make(kind, target, answerer) returns a peer: transport, connect(), negotiated(), server(), list(what), read(uri),
@@ -9,6 +9,7 @@ const stepLimit = 15_000; // ms; a step that hangs ends early enough that its ce
 export async function drive(client, version, make) {
   const [transport, ...target] = process.argv.slice(2);
   const plan = JSON.parse(process.env.INTEROP_PLAN);
+  const limit = plan.stepSeconds ? plan.stepSeconds * 1000 : stepLimit;
   const report = { client, version, transport, negotiated: '', server: '', checks: {} };
   try {
     const peers = [];
@@ -22,7 +23,7 @@ export async function drive(client, version, make) {
     const wanted = plan.questions ? asking(peers, plan.questions) : checks(peers[0], plan, transport);
     for (const [name, check] of Object.entries(wanted)) {
       if (plan.only && !plan.only.includes(name)) continue;
-      report.checks[name] = await within(check(), name).then(() => 'ok', (err) => `FAIL ${err.message ?? err}`);
+      report.checks[name] = await within(check(), name, limit).then(() => 'ok', (err) => `FAIL ${err.message ?? err}`);
     }
     for (const peer of peers) await within(peer.close(), 'close');
   } catch (err) {
@@ -101,7 +102,7 @@ async function cancel(peer, plan, echo) {
   if (!ended) throw new Error('the cancelled call has a result');
   if (!abort.signal.aborted) throw new Error(`the call ended before it was cancelled: ${ended.message}`);
   if (!plan.counter.name) return echo();
-  for (const deadline = Date.now() + 5_000; ; ) {
+  for (const deadline = Date.now() + 10_000; ; ) {
     const count = await peer.call(plan.counter.name, plan.counter.arguments, {});
     if (count === plan.counter.expect) return;
     if (Date.now() > deadline) throw new Error(`the server counts ${count} cancelled calls`);

@@ -1,6 +1,11 @@
-"""A stdio MCP server of the Python SDK: FastMCP, or MCPServer as version 2 calls it."""
+"""An MCP server of the Python SDK: FastMCP, or MCPServer as version 2 calls it.
+
+fastmcp_server.py                            on stdio
+fastmcp_server.py streamable-http|sse PORT   on the network
+"""
 
 import os
+import sys
 
 import anyio
 
@@ -81,5 +86,15 @@ async def greet(name: str) -> str:
     return f"Greet {name}."
 
 
+def main(transport="stdio", port=None):
+    if port is None:
+        server.run(transport=transport)
+    elif hasattr(server.settings, "port"):
+        server.settings.port = int(port)
+        server.run(transport=transport)
+    else:
+        server.run(transport=transport, port=int(port))
+
+
 if __name__ == "__main__":
-    server.run(transport="stdio")
+    main(*sys.argv[1:])

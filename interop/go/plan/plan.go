@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// stepLimit ends a step that hangs early enough that its cell still reports it.
+// stepLimit ends a step that hangs early enough that its cell still reports it, unless the plan says when.
 const stepLimit = 15 * time.Second
 
 // Plan is what one server offers to the clients; see plans.mjs, which writes it.
@@ -27,8 +27,9 @@ type Plan struct {
 	Resource string
 	Prompt   string
 
-	Only      []string   // the checks to make; none: all
-	Questions *Questions // instead of all the checks
+	Only        []string   // the checks to make; none: all
+	Questions   *Questions // instead of all the checks
+	StepSeconds int        // for each check; 0: 15
 }
 
 // Tool is one tool call with what it has to give.
@@ -58,11 +59,13 @@ type Report struct {
 	Server     string            `json:"server"`
 	Checks     map[string]string `json:"checks"`
 	Error      string            `json:"error,omitempty"`
+
+	limit time.Duration // of each step
 }
 
 // NewReport starts the report of the client made with the module at path.
 func NewReport(client, path, transport string) *Report {
-	r := &Report{Client: client, Transport: transport, Checks: map[string]string{}}
+	r := &Report{Client: client, Transport: transport, Checks: map[string]string{}, limit: stepLimit}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == path {
@@ -73,9 +76,9 @@ func NewReport(client, path, transport string) *Report {
 	return r
 }
 
-// step runs one check under stepLimit and keeps its outcome under name.
+// step runs one check under its limit and keeps its outcome under name.
 func (r *Report) step(ctx context.Context, name string, f func(context.Context) error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stepLimit, fmt.Errorf("no answer within %v", stepLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limit, fmt.Errorf("no answer within %v", r.limit))
 	defer cancel()
 	err := f(ctx)
 	switch {

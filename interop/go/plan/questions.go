@@ -119,6 +119,9 @@ type Connected struct {
 // make.
 func (r *Report) Drive(ctx context.Context, p *Plan, connect func(context.Context, *Answerer, *Notes) (*Connected, error),
 	cannot ...string) error {
+	if p.StepSeconds > 0 {
+		r.limit = time.Duration(p.StepSeconds) * time.Second
+	}
 	notes := &Notes{}
 	answers := []map[string]any{p.Elicit.Answer}
 	var all *gathering

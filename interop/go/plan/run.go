@@ -102,9 +102,9 @@ func cancelled(ctx context.Context, started <-chan struct{}, call func(context.C
 	}
 }
 
-// eventually repeats f for five seconds, until it succeeds.
+// eventually repeats f for ten seconds, until it succeeds.
 func eventually(ctx context.Context, f func(context.Context) error) error {
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(10 * time.Second); ; {
 		err := f(ctx)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err

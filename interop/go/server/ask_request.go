@@ -11,6 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+func httpOptions() *mcp.StreamableHTTPOptions { return &mcp.StreamableHTTPOptions{} }
+
 // elicit returns the field that the client's user filled in.
 func elicit(ctx context.Context, q *mcp.CallToolRequest, field string) (any, error) {
 	answer, err := q.Session.Elicit(ctx, form(field))
@@ -24,7 +26,7 @@ func elicit(ctx context.Context, q *mcp.CallToolRequest, field string) (any, err
 }
 
 func (t *tools) ask(ctx context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	if err := t.ledger.add("executed", args.Tag); err != nil {
+	if err := t.ledger.Add("executed", args.Tag); err != nil {
 		return nil, nil, err
 	}
 	name, err := elicit(ctx, q, "name")
@@ -32,7 +34,7 @@ func (t *tools) ask(ctx context.Context, q *mcp.CallToolRequest, args tagArgs) (
 }
 
 func (t *tools) askTwice(ctx context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	if err := t.ledger.add("executed", args.Tag); err != nil {
+	if err := t.ledger.Add("executed", args.Tag); err != nil {
 		return nil, nil, err
 	}
 	name, err := elicit(ctx, q, "name")
@@ -44,7 +46,7 @@ func (t *tools) askTwice(ctx context.Context, q *mcp.CallToolRequest, args tagAr
 }
 
 func (t *tools) askBoth(ctx context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	if err := t.ledger.add("executed", args.Tag); err != nil {
+	if err := t.ledger.Add("executed", args.Tag); err != nil {
 		return nil, nil, err
 	}
 	var wg sync.WaitGroup
@@ -57,7 +59,7 @@ func (t *tools) askBoth(ctx context.Context, q *mcp.CallToolRequest, args tagArg
 }
 
 func (t *tools) askModel(ctx context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	if err := t.ledger.add("executed", args.Tag); err != nil {
+	if err := t.ledger.Add("executed", args.Tag); err != nil {
 		return nil, nil, err
 	}
 	said, err := q.Session.CreateMessage(ctx, &mcp.CreateMessageParams{

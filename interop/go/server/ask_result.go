@@ -10,6 +10,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// httpOptions makes a call end with its stream, which is how a client of the stateless era cancels.
+func httpOptions() *mcp.StreamableHTTPOptions {
+	return &mcp.StreamableHTTPOptions{PropagateRequestCancellation: true}
+}
+
 // asking is the result that asks. A tool that asked is called again, with the
 // answers and the state, and knows nothing else of the first time.
 func asking(state string, questions mcp.InputRequestMap) (*mcp.CallToolResult, any, error) {
@@ -29,7 +34,7 @@ func (t *tools) ask(_ context.Context, q *mcp.CallToolRequest, args tagArgs) (*m
 	if name == nil {
 		return asking("", mcp.InputRequestMap{"who": form("name")})
 	}
-	return text(fmt.Sprint("accepted: ", name)), nil, t.ledger.add("executed", args.Tag)
+	return text(fmt.Sprint("accepted: ", name)), nil, t.ledger.Add("executed", args.Tag)
 }
 
 func (t *tools) askTwice(_ context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
@@ -41,7 +46,7 @@ func (t *tools) askTwice(_ context.Context, q *mcp.CallToolRequest, args tagArgs
 	if !ok || color == nil {
 		return asking("", mcp.InputRequestMap{"who": form("name")})
 	}
-	return likes(name, color), nil, t.ledger.add("executed", args.Tag)
+	return likes(name, color), nil, t.ledger.Add("executed", args.Tag)
 }
 
 func (t *tools) askBoth(_ context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
@@ -49,7 +54,7 @@ func (t *tools) askBoth(_ context.Context, q *mcp.CallToolRequest, args tagArgs)
 	if name == nil || color == nil {
 		return asking("", mcp.InputRequestMap{"who": form("name"), "what": form("color")})
 	}
-	return likes(name, color), nil, t.ledger.add("executed", args.Tag)
+	return likes(name, color), nil, t.ledger.Add("executed", args.Tag)
 }
 
 func (t *tools) askModel(_ context.Context, q *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
@@ -59,5 +64,5 @@ func (t *tools) askModel(_ context.Context, q *mcp.CallToolRequest, args tagArgs
 			MaxTokens: 10, Messages: []*mcp.SamplingMessage{{Role: "user", Content: &mcp.TextContent{Text: "Say something."}}},
 		}})
 	}
-	return &mcp.CallToolResult{Content: said.Content}, nil, t.ledger.add("executed", args.Tag)
+	return &mcp.CallToolResult{Content: said.Content}, nil, t.ledger.Add("executed", args.Tag)
 }

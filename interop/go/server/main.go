@@ -1,4 +1,8 @@
-// Command server is a stdio MCP server of go-sdk with one tool for each thing that the interop clients check.
+// Command server is an MCP server of go-sdk with one tool for each thing that the interop clients check:
+//
+//	server                              on stdio
+//	server http|stateless|sse ADDRESS   on the network; stateless keeps no sessions and answers with plain JSON
+//
 // It is built twice, and asks its questions in the way of the newest era that the go-sdk at hand knows:
 // with the one of go.mod by results, with the older one of go16.mod (-tags handshake) by requests.
 package main
@@ -8,14 +12,15 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net/http"
 	"os"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/interop/go/ledger"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 type (
-	none     struct{}
 	echoArgs struct {
 		Message string `json:"message"`
 	}
@@ -33,12 +38,12 @@ type (
 
 // tools are those that write to, or tell of, the ledger.
 type tools struct {
-	ledger ledger
+	ledger ledger.Ledger
 }
 
 func main() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "interop-go-sdk", Version: "1.0.0"}, nil)
-	t := &tools{ledger(os.Getenv("INTEROP_LEDGER"))}
+	t := &tools{ledger.Ledger(os.Getenv("INTEROP_LEDGER"))}
 	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Returns the message."}, echo)
 	mcp.AddTool(s, &mcp.Tool{Name: "count", Description: "Sends one progress notification a step."}, count)
 	mcp.AddTool(s, &mcp.Tool{Name: "ask", Description: "Asks the client's user for a name."}, t.ask)
@@ -50,9 +55,27 @@ func main() {
 	mcp.AddTool(s, &mcp.Tool{Name: "executed", Description: "Returns how often a call with the tag was executed."}, t.executed)
 	s.AddResource(&mcp.Resource{URI: "memo://greeting", Name: "greeting"}, greeting)
 	s.AddPrompt(&mcp.Prompt{Name: "greet"}, greet)
-	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+	if err := serve(s, os.Args[1:]); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// serve is the server on stdio, or where args say.
+func serve(s *mcp.Server, args []string) error {
+	if len(args) == 0 {
+		return s.Run(context.Background(), &mcp.StdioTransport{})
+	}
+	if len(args) != 2 {
+		return errors.New("usage: server [http|stateless|sse ADDRESS]")
+	}
+	one := func(*http.Request) *mcp.Server { return s }
+	o := httpOptions()
+	o.Stateless, o.JSONResponse = args[0] == "stateless", args[0] == "stateless"
+	var h http.Handler = mcp.NewStreamableHTTPHandler(one, o)
+	if args[0] == "sse" {
+		h = mcp.NewSSEHandler(one, nil)
+	}
+	return http.ListenAndServe(args[1], h)
 }
 
 func text(s string) *mcp.CallToolResult {
@@ -113,18 +136,18 @@ func (t *tools) wait(ctx context.Context, q *mcp.CallToolRequest, args waitArgs)
 		return nil, nil, err
 	}
 	if err := pause(ctx, time.Duration(args.Seconds*float64(time.Second))); err != nil {
-		return nil, nil, errors.Join(err, t.ledger.add("cancelled", args.Tag))
+		return nil, nil, errors.Join(err, t.ledger.Add("cancelled", args.Tag))
 	}
 	return text("waited"), nil, nil
 }
 
 func (t *tools) cancelled(_ context.Context, _ *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	n, err := t.ledger.count("cancelled", args.Tag)
+	n, err := t.ledger.Count("cancelled", args.Tag)
 	return text(n), nil, err
 }
 
 func (t *tools) executed(_ context.Context, _ *mcp.CallToolRequest, args tagArgs) (*mcp.CallToolResult, any, error) {
-	n, err := t.ledger.count("executed", args.Tag)
+	n, err := t.ledger.Count("executed", args.Tag)
 	return text(n), nil, err
 }
 

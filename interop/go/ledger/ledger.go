@@ -1,4 +1,5 @@
-package main
+// Package ledger is what the servers write down for others to ask after.
+package ledger
 
 import (
 	"fmt"
@@ -7,12 +8,12 @@ import (
 	"strings"
 )
 
-// ledger is a file in which all processes of a server write down what befell
+// Ledger is the name of a file in which all processes of a server write down what befell
 // which call: those of one client may go to several processes.
-type ledger string
+type Ledger string
 
-// add appends a line.
-func (l ledger) add(what, tag string) error {
+// Add appends a line.
+func (l Ledger) Add(what, tag string) error {
 	f, err := os.OpenFile(string(l), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("open ledger: %w", err)
@@ -24,8 +25,8 @@ func (l ledger) add(what, tag string) error {
 	return fmt.Errorf("write ledger: %w", err)
 }
 
-// count tells how many such lines there are.
-func (l ledger) count(what, tag string) (string, error) {
+// Count tells how many such lines there are.
+func (l Ledger) Count(what, tag string) (string, error) {
 	b, err := os.ReadFile(string(l))
 	if err != nil && !os.IsNotExist(err) {
 		return "", fmt.Errorf("read ledger: %w", err)
