@@ -84,7 +84,7 @@ func TestEraIsDecidedPerRequest(t *testing.T) {
 					message, want string
 					status        int
 				}{
-					{modern("0", "server/discover", "", ""), `"supportedVersions":["2026-07-28"]`, 200},
+					{modern("0", "server/discover", "", ""), `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]`, 200},
 					{body("1", "tools/list", ""), `"tools":[]`, 200},
 					{modernCall("2", "echo", `{"n":1.0}`, ""), `"resultType":"complete"`, 200},
 					{toolCall("3", "echo", `{"n":1.0}`, ""), `"structuredContent":{"n":1.0}}`, 200},

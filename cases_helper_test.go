@@ -20,12 +20,16 @@ import (
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
-// TestMain makes the test binary four programs: the tests, the scripted MCP
-// server of testkit, the one of TestChaosChildren, and holdfast itself.
+// TestMain makes the test binary five programs: the tests, the scripted MCP
+// server of testkit, the one of TestChaosChildren, a client with tasks, and
+// holdfast itself.
 func TestMain(m *testing.M) {
 	testkit.Main()
 	if len(os.Args) == 3 && os.Args[1] == "chaos" {
 		os.Exit(chaosChild(os.Args[2]))
+	}
+	if len(os.Args) > 3 && os.Args[1] == "caller" {
+		os.Exit(callerMain(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "companion") {
 		os.Exit(cli.Main(os.Args))

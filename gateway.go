@@ -191,20 +191,21 @@ func (g *Gateway) drain(ctx context.Context) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		n := 0
+		n, unfetched := 0, 0
 		for _, h := range g.hosts {
 			n += h.Sessions.InFlight()
 		}
 		for _, x := range g.exchanges {
 			n += x.InFlight()
+			unfetched += x.Unfetched()
 		}
-		if n == 0 {
+		if n+unfetched == 0 {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			g.log.Warn("calls were still running at the end of the drain time", "calls", n, "drain", g.o.Timers.Drain)
+			g.log.Warn("calls were still running at the end of the drain time", "calls", n, "drain", g.o.Timers.Drain, "not_fetched", unfetched)
 			return
 		case <-ctx.Done():
 			return

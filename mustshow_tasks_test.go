@@ -117,6 +117,69 @@ func TestTaskAfterTheGatewaysRestart(t *testing.T) {
 	})
 }
 
+// TestServersTaskIDsOutliveTheGateway: a server's own tasks are known by its own
+// ids, which the next gateway before it passes on like the one before.
+func TestServersTaskIDsOutliveTheGateway(t *testing.T) {
+	f := &farm{methods: modernOnly(), tools: map[string]func(*fakeCall){"job": func(c *fakeCall) {
+		c.reply(`{"resultType":"task","taskId":"their<1>","status":"working","createdAt":"x","lastUpdatedAt":"x","ttlMs":null,"pollIntervalMs":2000}`)
+	}}}
+	f.methods["tasks/get"] = func(k *fake, m *jsonrpc.Message) {
+		k.reply(string(m.Raw(jsonrpc.ID)), `{"resultType":"complete","taskId":"their<1>","status":"completed","createdAt":"x","lastUpdatedAt":"x","ttlMs":null,"pollIntervalMs":2000,"result":{"content":[],"structuredContent":"done"}}`)
+	}
+	f.methods["tasks/cancel"] = func(k *fake, m *jsonrpc.Message) {
+		k.reply(string(m.Raw(jsonrpc.ID)), `{"resultType":"complete"}`)
+	}
+	server := back(t, f.serve, open)
+	before := newBench(t, setup{options: upstreamOptions(server.URL + "/mcp"), real: true})
+	defer before.close()
+	poster := before.client()
+	poster.sendModern(modernCall("1", "job", `{}`, takesTasks))
+	got := poster.answer("1")
+	wantAnswer(t, got, `"taskId":"their<1>"`, `"pollIntervalMs":2000`, `"ttlMs":null`)
+	id := taskID(t, got)
+	before.close()
+
+	after := newBench(t, setup{options: upstreamOptions(server.URL + "/mcp"), real: true})
+	defer after.close()
+	poller := after.client()
+	wantAnswer(t, poller.aboutTask("1", "tasks/get", id), `"taskId":"their<1>"`, `"status":"completed"`, done)
+	wantAnswer(t, poller.aboutTask("2", "tasks/cancel", id), `"resultType":"complete"`)
+	wantExecuted(t, f, "job", 1)
+	if told := f.told("tasks/cancel"); len(told) != 1 || !strings.Contains(told[0], `"their<1>"`) {
+		t.Errorf("the server was told %q", told)
+	}
+}
+
+// TestTaskThatEndsWhileTheGatewayDrains: its client gets the answer, and the
+// gateway waits no longer than for that.
+func TestTaskThatEndsWhileTheGatewayDrains(t *testing.T) {
+	for name, looks := range map[string]bool{"its client looks": true, "nobody looks": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := minute()
+				b := newBench(t, setup{farm: f, options: holdfast.Options{Timers: holdfast.Timers{Drain: 40 * time.Second}}})
+				defer b.close()
+				c := b.client()
+				c.sendModern(modernCall("1", "job", `{}`, takesTasks))
+				id := taskID(t, c.answer("1"))
+				<-time.After(45 * time.Second) // 55 s of 60
+				begin, stopped := time.Now(), make(chan struct{})
+				go func() { defer close(stopped); _ = b.g.Stop(t.Context()) }()
+				<-time.After(8 * time.Second) // its end is 3 s ago
+				want := 15 * time.Second      // as long as a client may be away between two looks
+				if looks {
+					wantAnswer(t, c.aboutTask("2", "tasks/get", id), `"status":"completed"`, done)
+					want = 8 * time.Second
+				}
+				<-stopped
+				if d := time.Since(begin); d < want || d > want+time.Second {
+					t.Errorf("the gateway stopped after %v", d)
+				}
+			})
+		})
+	}
+}
+
 // TestTaskOfATool: what a tool's entry says holds for it.
 func TestTaskOfATool(t *testing.T) {
 	for name, tt := range map[string]struct {

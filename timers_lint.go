@@ -23,6 +23,9 @@ const (
 	// usualReconnect is how long a client may need to come back after a cut:
 	// most wait for seconds, some back off to half a minute.
 	usualReconnect = 30 * time.Second
+	// usualPatience is after how long many clients give a request up, unless told
+	// otherwise: the default of the official TypeScript SDK.
+	usualPatience = time.Minute
 	// headroom is what a heartbeat may come late on its way.
 	headroom = 5 * time.Second
 	// slowWrite is what 64 KiB need at about 100 kbit/s.
@@ -69,7 +72,7 @@ type rule struct {
 func (t Timers) Lint() []Finding {
 	t = t.withDefaults()
 	var found []Finding
-	for _, r := range slices.Concat(livenessRules(), callRules(), keepRules(), streamRules(), processRules()) {
+	for _, r := range slices.Concat(livenessRules(), callRules(), taskRules(), keepRules(), streamRules(), processRules()) {
 		if r.broken(t) {
 			found = append(found, Finding{r.setting, r.text(t)})
 		}
@@ -91,6 +94,7 @@ func (o Options) Lint() []Finding {
 			t.RequestTimeout = cmp.Or(tool.RequestTimeout, t.RequestTimeout)
 			t.RequestMax = cmp.Or(tool.RequestMax, t.RequestMax)
 			t.OrphanGrace = cmp.Or(tool.OrphanGrace, t.OrphanGrace)
+			t.TaskAfter = cmp.Or(tool.taskAfter(), t.TaskAfter)
 			found = appendNew(found, at+"tools."+tool.Name+".", append(t.Lint(), tool.lint()...), of)
 		}
 	}
@@ -206,6 +210,56 @@ func callRules() []rule {
 		func(t Timers) string {
 			return fmt.Sprintf("orphan_grace (%s) is not below session_timeout (%s): once such a call has ended its session may be gone before the client comes back, and the answer with it; set session_timeout above %s",
 				span(t.OrphanGrace), span(t.SessionTimeout), span(t.OrphanGrace))
+		},
+	}}
+}
+
+// taskAfter is after how long a call of the tool becomes a task, negative for
+// never, zero for what the server says.
+func (t Tool) taskAfter() time.Duration {
+	switch t.Task {
+	case TaskNever:
+		return -1
+	case TaskAlways, TaskRequired:
+		return time.Nanosecond // at once
+	}
+	return t.TaskAfter
+}
+
+// taskRules are about calls that become tasks. None does if TaskAfter is negative.
+func taskRules() []rule {
+	reaches := func(after, end time.Duration) bool { return end > 0 && after >= end }
+	return []rule{{
+		"task_after",
+		func(t Timers) bool { return reaches(t.TaskAfter, t.RequestMax) },
+		func(t Timers) string {
+			return fmt.Sprintf("task_after (%s) is not below request_max (%s): every call has ended before it would become a task; set task_after to 10s, or to 0s if none is to",
+				span(t.TaskAfter), span(t.RequestMax))
+		},
+	}, {
+		"task_after",
+		func(t Timers) bool {
+			return reaches(t.TaskAfter, t.RequestTimeout) && !reaches(t.TaskAfter, t.RequestMax)
+		},
+		func(t Timers) string {
+			return fmt.Sprintf("task_after (%s) is not below request_timeout (%s): a call without progress is ended before it would become a task; set task_after to 10s, or request_timeout above %s",
+				span(t.TaskAfter), span(t.RequestTimeout), span(t.TaskAfter))
+		},
+	}, {
+		"task_after",
+		func(t Timers) bool {
+			return t.TaskAfter >= usualPatience && !reaches(t.TaskAfter, t.RequestTimeout) && !reaches(t.TaskAfter, t.RequestMax)
+		},
+		func(t Timers) string {
+			return fmt.Sprintf("task_after (%s) is not below the %s after which many clients give a request up: they cancel a call before it becomes a task; set it well below, such as 10s",
+				span(t.TaskAfter), span(usualPatience))
+		},
+	}, {
+		"result_ttl",
+		func(t Timers) bool { return t.TaskAfter > 0 && t.ResultTTL < usualReconnect },
+		func(t Timers) string {
+			return fmt.Sprintf("result_ttl (%s) is shorter than clients need to come back after a cut, a few seconds up to %s: one that asks for its task then finds it gone, with its answer; set it above %s",
+				span(t.ResultTTL), span(usualReconnect), span(usualReconnect))
 		},
 	}}
 }

@@ -80,6 +80,35 @@ func callCases() []lintCase {
 	}
 }
 
+func taskCases() []lintCase {
+	return []lintCase{
+		{
+			"a task after the maximum", timers{TaskAfter: time.Hour}, timers{TaskAfter: 59 * time.Second},
+			"task_after", []string{"task_after (1h)", "request_max (1h)", "every call", "set task_after to 10s"},
+		},
+		{
+			"a task after the idle clock", timers{TaskAfter: 15 * time.Minute}, timers{TaskAfter: 59 * time.Second, RequestTimeout: 2 * time.Minute},
+			"task_after", []string{"task_after (15m)", "request_timeout (15m)", "without progress", "request_timeout above 15m"},
+		},
+		{
+			"a task after its client's patience", timers{TaskAfter: time.Minute}, timers{TaskAfter: 59 * time.Second},
+			"task_after", []string{"task_after (1m)", "below the 1m", "clients give a request up", "such as 10s"},
+		},
+		{
+			"a task that is gone when its client comes back", timers{ResultTTL: 29 * time.Second}, timers{ResultTTL: 2 * time.Minute},
+			"result_ttl", []string{"result_ttl (29s)", "asks for its task", "set it above 30s"},
+		},
+		{
+			"no tasks, no rules for them", timers{TaskAfter: time.Hour}, timers{TaskAfter: -1, RequestMax: 11 * time.Minute, RequestTimeout: 2 * time.Minute},
+			"task_after", nil,
+		},
+		{
+			"a task, and no end of its call", timers{TaskAfter: time.Hour}, timers{TaskAfter: 59 * time.Second, RequestMax: -1},
+			"task_after", nil,
+		},
+	}
+}
+
 func keepCases() []lintCase {
 	return []lintCase{
 		{
@@ -158,7 +187,7 @@ func processCases() []lintCase {
 }
 
 func TestTimersLint(t *testing.T) {
-	for _, tt := range slices.Concat(livenessCases(), callCases(), keepCases(), streamCases(), processCases()) {
+	for _, tt := range slices.Concat(livenessCases(), callCases(), taskCases(), keepCases(), streamCases(), processCases()) {
 		t.Run(tt.rule, func(t *testing.T) {
 			fires := func(f holdfast.Finding) bool {
 				missing := func(part string) bool { return !strings.Contains(f.Text, part) }
@@ -183,9 +212,42 @@ func TestLintSaysThingsOnce(t *testing.T) {
 		"adopt":     {AdoptWindow: 20 * time.Minute},
 		"maximum":   {RequestMax: 10*time.Minute + time.Second},
 		"drain":     {Drain: time.Hour},
+		"task, 1":   {TaskAfter: 2 * time.Hour},
+		"task, 2":   {TaskAfter: 20 * time.Minute},
+		"task, 3":   {TaskAfter: 2 * time.Minute},
 	} {
 		if found := timers.Lint(); len(found) != 1 {
 			t.Errorf("%s: %d findings: %q", name, len(found), found)
+		}
+	}
+}
+
+// A mode of a tool stands for a time: where none of the server's calls becomes a
+// task, those of a tool may, and the other way round.
+func TestLintOfTasks(t *testing.T) {
+	quick := holdfast.Timers{RequestTimeout: 90 * time.Second, RequestMax: 2 * time.Minute, QuestionTimeout: time.Minute}
+	for name, tt := range map[string]struct {
+		server time.Duration
+		tool   holdfast.Tool
+		want   []string
+	}{
+		"never, though the server's do":   {3 * time.Minute, holdfast.Tool{Task: holdfast.TaskNever}, []string{"task_after"}},
+		"always, though the server's do":  {3 * time.Minute, holdfast.Tool{Task: holdfast.TaskAlways}, []string{"task_after"}},
+		"later than the server's":         {0, holdfast.Tool{TaskAfter: 3 * time.Minute}, []string{"servers.s.tools.t.task_after"}},
+		"late, where the server's do not": {-1, holdfast.Tool{TaskAfter: 3 * time.Minute}, []string{"servers.s.tools.t.task_after"}},
+		"always, and the server's do not": {-1, holdfast.Tool{Task: holdfast.TaskRequired}, nil},
+	} {
+		s := holdfast.Command("x")
+		s.Name, tt.tool.Name = "s", "t"
+		s.Tools = []holdfast.Tool{tt.tool}
+		timers := quick
+		timers.TaskAfter = tt.server
+		var got []string
+		for _, f := range (holdfast.Options{Servers: []holdfast.Server{s}, Timers: timers}).Lint() {
+			got = append(got, f.Setting)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }
@@ -202,6 +264,8 @@ func TestOptionsLint(t *testing.T) {
 		{Name: "kept", OnDisconnect: holdfast.DisconnectKeep, OrphanGrace: time.Minute, RequestTimeout: 30 * time.Minute},
 		{Name: "dice", OnDisconnect: holdfast.DisconnectLinger, Adopt: holdfast.AdoptNever, RequestTimeout: 30 * time.Minute},
 		{Name: "plain"},
+		{Name: "late", RequestTimeout: 30 * time.Minute, TaskAfter: time.Hour},
+		{Name: "at_once", RequestTimeout: 30 * time.Minute, Task: holdfast.TaskAlways},
 	}
 	silent := holdfast.Command("silent")
 	silent.Timers = holdfast.Timers{PingMisses: 1}
@@ -221,6 +285,7 @@ func TestOptionsLint(t *testing.T) {
 		"servers.reports.tools.quick.request_timeout",
 		"servers.reports.tools.kept.orphan_grace",
 		"servers.reports.tools.dice.on_disconnect",
+		"servers.reports.tools.late.task_after",
 		"servers.silent.ping_misses",
 		"servers.slow.start_timeout",
 	}

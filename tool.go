@@ -44,7 +44,10 @@ const (
 )
 
 // TaskMode says which calls of a tool become tasks, for clients that can take
-// tasks. The empty one: those that take longer than TaskAfter.
+// tasks. The empty one: those that take longer than TaskAfter. Clients of
+// revision 2025-11-25 say so themselves, for each call: to them the tool is
+// offered as a task if its entry names a mode other than TaskNever, or a
+// TaskAfter.
 type TaskMode string
 
 // The modes.
@@ -82,16 +85,7 @@ type Tool struct {
 // defaults. Only one entry counts. The timers of the gateway are among the
 // server's from New on. Safe for concurrent use.
 func (s Server) Tool(name string) Tool {
-	var found Tool
-	for _, t := range s.Tools {
-		if t.Name == name {
-			found = t
-			break
-		}
-		if len(t.Name) > len(found.Name) && matches(t.Name, name) {
-			found = t
-		}
-	}
+	found := s.entry(name)
 	timers := s.Timers.withDefaults()
 	return Tool{
 		Name:           name,
@@ -103,6 +97,20 @@ func (s Server) Tool(name string) Tool {
 		Task:           found.Task,
 		TaskAfter:      cmp.Or(found.TaskAfter, timers.TaskAfter),
 	}
+}
+
+// entry returns the entry of s.Tools that counts for a tool, an empty one if
+// none does.
+func (s Server) entry(name string) (found Tool) {
+	for _, t := range s.Tools {
+		if t.Name == name {
+			return t
+		}
+		if len(t.Name) > len(found.Name) && matches(t.Name, name) {
+			found = t
+		}
+	}
+	return found
 }
 
 // check returns what is wrong with an entry, "" if it is right.

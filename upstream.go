@@ -115,15 +115,6 @@ func (g *Gateway) dialUpstream(s Server) (conversation.Dial, error) {
 	}, nil
 }
 
-// patience is how long a server may be silent to server/discover. A remote one
-// may have to be reached first, and answers whatever it is asked.
-func (g *Gateway) patience(s Server) time.Duration {
-	if s.URL == "" {
-		return g.o.Timers.ProbeTimeout
-	}
-	return min(g.o.Timers.ReconnectWait+g.o.Timers.ProbeTimeout, s.StartTimeout*3/4)
-}
-
 // Reach finds out whether the server, one with a URL, can be reached and speaks
 // MCP. It tries until ctx is done, and returns why not.
 func (s Server) Reach(ctx context.Context) error {
@@ -196,6 +187,14 @@ type tracedLink struct {
 // Send implements conversation.Link.
 func (t tracedLink) Send(m *jsonrpc.Message, edits ...jsonrpc.Edit) error {
 	return t.SendRaw(m.Append(nil, edits...))
+}
+
+// Reached tells when a remote server was reached.
+func (t tracedLink) Reached() time.Time {
+	if far, ok := t.Link.(*remote.Link); ok {
+		return far.Reached()
+	}
+	return time.Unix(0, 0) // a server in this process is there
 }
 
 // SendRaw implements conversation.Link.

@@ -58,7 +58,7 @@ func TestUpstreamSubscription(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			f := &farm{tools: map[string]func(*fakeCall){"touch": func(c *fakeCall) {
-				c.k.line(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x://` + strconv.Itoa(c.k.number) + `"}}`)
+				c.k.line(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x://0"}}`)
 				c.reply(`{"content":[]}`)
 			}}}
 			server := back(t, f.serve, open)
@@ -133,6 +133,7 @@ func TestC40UpstreamIsDeployedAnew(t *testing.T) {
 					c.ask(body("2", "logging/setLevel", `{"level":"warning"}`))
 					c.send(toolCall("3", "sleep", `{"ms":60000}`, ""))
 					b.within(bound, "the call at the server", func() bool { return len(f.told(`"sleep"`)) == 1 })
+					old := len(f.all())
 					d.stop()
 					if got := c.answer("3"); !strings.Contains(got, `"outcome":"unknown"`) {
 						t.Errorf("the call in flight was answered %s", got)
@@ -144,7 +145,7 @@ func TestC40UpstreamIsDeployedAnew(t *testing.T) {
 					b.within(bound, "the new server to be told what the old one was", func() bool {
 						kids := f.all()
 						last := kids[len(kids)-1]
-						return len(kids) == 2 && len(last.told("resources/subscribe", "x://1")) == 1 && len(last.told("logging/setLevel", "warning")) == 1
+						return len(kids) == old+1 && len(last.told("resources/subscribe", "x://1")) == 1 && len(last.told("logging/setLevel", "warning")) == 1
 					})
 				})
 				if n := f.executed()["sleep"]; n != 1 {
@@ -219,7 +220,7 @@ func TestUpstreamHeaders(t *testing.T) {
 		all = append(all, <-traced)
 	}
 	text := strings.Join(all, "\n")
-	for _, want := range []string{`true {"jsonrpc":"2.0","id":1,"method":"initialize"`, `false {"jsonrpc":"2.0","id":1,"result"`, `"method":"tools/call"`} {
+	for _, want := range []string{`true {"jsonrpc":"2.0","id":1,"method":"server/discover"`, `"method":"initialize"`, `false {"jsonrpc":"2.0","id":1,"result"`, `"method":"tools/call"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the trace has no %s:\n%s", want, text)
 		}

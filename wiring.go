@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ func (g *Gateway) newHost(s Server, budget *eventlog.Budget) (*session.Host, err
 			Rules:    rules,
 			Liveness: pulse,
 			Observe:  g.observe(s.Name),
+			Tasks:    offeredOf(s),
 		}),
 		Pool: conversation.NewPool(conversation.PoolOptions{
 			Options: conversation.Options{
@@ -146,7 +148,7 @@ func (g *Gateway) newExchange(s Server, h *session.Host) (*exchange.Host, error)
 		return nil, err
 	}
 	return exchange.New(exchange.Options{
-		Pool: h.Pool, Name: h.Name, Patience: g.patience(s), StartTimeout: s.StartTimeout,
+		Pool: h.Pool, Name: h.Name, Patience: g.o.Timers.ProbeTimeout, StartTimeout: s.StartTimeout,
 		QuestionTimeout: g.o.Timers.QuestionTimeout, Idle: g.o.Timers.SessionTimeout, MaxWaiting: maxWaiting, Seal: seal, Log: g.log,
 		Ledger: ledgerOptions(s.Timers), Rules: rulesOf(s), Tasks: tasksOf(s), Observe: g.observe(s.Name),
 	}), nil
@@ -255,6 +257,30 @@ func tasksOf(s Server) func(tool string) exchange.TaskRule {
 		return nil
 	}
 	return resolve
+}
+
+// longestTask bounds the time of a task whose call has no end.
+const longestTask = 24 * time.Hour
+
+// offeredOf says which tools are offered as tasks to clients of revision
+// 2025-11-25: those whose own entries say so. The result is nil if there is none.
+func offeredOf(s Server) *session.TaskOptions {
+	offers := func(t Tool) bool {
+		return t.Task == TaskAlways || t.Task == TaskRequired || t.Task == "" && t.TaskAfter > 0
+	}
+	if !slices.ContainsFunc(s.Tools, offers) {
+		return nil
+	}
+	return &session.TaskOptions{
+		Offered: func(tool string) bool { return offers(s.entry(tool)) },
+		Longest: func(tool string) time.Duration {
+			t := s.Tool(tool)
+			if t.RequestMax < 0 {
+				return longestTask
+			}
+			return t.RequestMax + s.Timers.withDefaults().ResultTTL
+		},
+	}
 }
 
 // identify tells who a client of the handshake era is. Nobody is authenticated

@@ -43,6 +43,11 @@ func Get(object []byte, key string) []byte {
 // each calls f with each member, its key decoded, until f returns false. It
 // reports whether all that it looked at was well-formed.
 func each(object []byte, f func(key, value []byte) bool) bool {
+	return eachAt(object, func(key []byte, _, lo, hi int) bool { return f(key, object[lo:hi:hi]) })
+}
+
+// eachAt is each with where the member begins, and where its value does and ends.
+func eachAt(object []byte, f func(key []byte, from, lo, hi int) bool) bool {
 	s := scanner{b: object}
 	i := s.space(0)
 	if i >= len(object) || object[i] != '{' {
@@ -60,6 +65,7 @@ func each(object []byte, f func(key, value []byte) bool) bool {
 		if bytes.IndexByte(key, '\\') >= 0 {
 			key = unescape(key)
 		}
+		from := i
 		i = s.space(keyEnd)
 		if i >= len(object) || object[i] != ':' {
 			return false
@@ -69,7 +75,7 @@ func each(object []byte, f func(key, value []byte) bool) bool {
 		if end < 0 {
 			return false
 		}
-		if !f(key, object[i:end:end]) {
+		if !f(key, from, i, end) {
 			return true
 		}
 		i = s.space(end)

@@ -82,26 +82,34 @@ func (c *Conversation) cross(limit time.Duration, ready func(hello []byte)) {
 		if settled.Swap(true) {
 			return
 		}
-		c.mu.Lock()
-		c.stopTimerLocked()
-		c.bridge = &bridge{rounds: map[*Call]*round{}}
-		c.judgeLocked()
-		c.told.result, c.told.hello, c.told.initialized = introduction(m.Raw(jsonrpc.Result)), nil, nil
-		hello := c.told.result
-		c.state = open
-		c.readyLocked()
-		c.retellLocked()
-		c.mu.Unlock()
-		if c.opts.OnStatelessOnly != nil {
-			c.opts.OnStatelessOnly()
-		}
-		c.opts.Log.Info("the server speaks the stateless era only; handshakes are answered for it", "server", c.opts.Name)
-		ready(hello)
+		ready(c.bridgeTo(m.Raw(jsonrpc.Result)))
 	})
 	if err != nil {
 		late.Stop()
 		fail()
 	}
+}
+
+// bridgeTo serves handshake-era clients from now on by a server that has
+// introduced itself with a DiscoverResult. It returns the InitializeResult that
+// this comes to.
+func (c *Conversation) bridgeTo(discovered []byte) []byte {
+	c.mu.Lock()
+	c.stopTimerLocked()
+	c.looking = nil
+	c.bridge = &bridge{rounds: map[*Call]*round{}}
+	c.judgeLocked()
+	c.told.result, c.told.hello, c.told.initialized = introduction(discovered), nil, nil
+	hello := c.told.result
+	c.state = open
+	c.readyLocked()
+	c.retellLocked()
+	c.mu.Unlock()
+	if c.opts.OnStatelessOnly != nil {
+		c.opts.OnStatelessOnly()
+	}
+	c.opts.Log.Info("the server speaks the stateless era only; handshakes are answered for it", "server", c.opts.Name)
+	return hello
 }
 
 // introduction is an InitializeResult made of a DiscoverResult.
@@ -124,6 +132,9 @@ func introduction(discovered []byte) []byte {
 // handshakeRefused is called with the server's refusal of a client's own
 // initialize. The limit is for its answer to server/discover.
 func (c *Conversation) handshakeRefused(call *Call, refusal []byte, limit time.Duration) {
+	if c.opts.OnHandshake != nil {
+		c.opts.OnHandshake(false)
+	}
 	c.cross(limit, func(hello []byte) {
 		if !c.takeOut(call) {
 			return

@@ -273,6 +273,9 @@ func earlier(a, b time.Time) time.Time {
 // askingLocked reports whether the server waits for the client's answer to a
 // question that may belong to the call.
 func (c *Conversation) askingLocked(call *Call, now time.Time) bool {
+	if f := call.follow; f != nil && !f.waits.IsZero() && (c.opts.Question <= 0 || now.Sub(f.waits) < c.opts.Question) {
+		return true
+	}
 	for _, q := range c.asked {
 		if (q.call == call || q.call == nil) && (c.opts.Question <= 0 || now.Sub(q.at) < c.opts.Question) {
 			return true

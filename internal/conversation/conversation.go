@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -24,8 +25,8 @@ import (
 var (
 	// ErrClosed: the conversation is over; its session must end.
 	ErrClosed = errors.New("conversation: over")
-	// ErrChanged: the restarted server negotiated another version or declared
-	// other capabilities than the clients were told.
+	// ErrChanged: the restarted server negotiated another version, or lacks a
+	// capability that the clients were told of.
 	ErrChanged = errors.New("conversation: the restarted server is not the one that clients know")
 )
 
@@ -50,10 +51,19 @@ type Call struct {
 	Cause observe.Cause
 	Token []byte // the client's progress token, as spelled; nil: no progress wanted
 	Data  any    // the peer's own
+	// Own says that the gateway asks for itself, though in the peer's name: no
+	// message of the server that names no call is taken to belong to it.
+	Own bool
 	// Follow tells, when a server of the stateless era has answered with a task,
 	// whether the gateway is to follow it and to answer with what comes of it;
 	// nil: not. It must not block.
 	Follow func() bool
+	// Ask takes what the task asks that is followed for the call, each time that
+	// the server tells, and nothing once it asks nothing any more; what was
+	// answered is left out. It reports whether the call goes on: else it has
+	// ended without a word here, and its task is left as it is. Needed with
+	// Follow. Members are Ask's own. It must not block.
+	Ask func(t Task, questions []jsonrpc.Member) bool
 
 	method  string
 	name    string    // of the tool, the prompt
@@ -101,7 +111,12 @@ type Options struct {
 	// OnStatelessOnly that it was just found out; nil: neither is known.
 	StatelessOnly   func() bool
 	OnStatelessOnly func()
-	OnOver          func(c *Conversation, err error) // called once, in a goroutine of its own or the server's reader
+	// TakesHandshake tells that this server was found to take one, so that it need
+	// not be asked what it speaks; OnHandshake whether it just did. They must not
+	// block. nil: neither is known.
+	TakesHandshake func() bool
+	OnHandshake    func(taken bool)
+	OnOver         func(c *Conversation, err error) // called once, in a goroutine of its own or the server's reader
 }
 
 // state is where a conversation stands with its present server process.
@@ -131,6 +146,7 @@ type Conversation struct {
 	askCount  uint64
 	peers     map[Peer]*interest
 	told      told
+	looking   *look   // a remote server is being asked what it speaks, before the handshake
 	bridge    *bridge // the server speaks the stateless era only, and its clients the other one
 	stateless bool    // the server speaks the stateless era: no handshake, many peers, no questions of its own
 	held      []heldMessage
@@ -251,6 +267,12 @@ func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 			go c.handshakeRefused(call, jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, "the server does not answer server/discover", nil), c.opts.StartTimeout)
 			return nil
 		}
+		if c.looksLocked() {
+			return c.lookLocked(call, m)
+		}
+	}
+	if c.looking != nil && c.bridge == nil {
+		return c.waitLocked(call.Peer, call, m)
 	}
 	edits := make([]jsonrpc.Edit, 0, 4)
 	if !c.opts.Shared {
@@ -323,6 +345,13 @@ func (c *Conversation) Notify(p Peer, m *jsonrpc.Message) error {
 	if c.bridge != nil {
 		return c.bridgeNotifyLocked(m)
 	}
+	if c.looking != nil {
+		return c.waitLocked(p, nil, m)
+	}
+	return c.notifyLocked(m)
+}
+
+func (c *Conversation) notifyLocked(m *jsonrpc.Message) error {
 	switch string(m.Text(jsonrpc.Method)) {
 	case "notifications/initialized":
 		if c.opts.Shared {
@@ -400,7 +429,7 @@ func (c *Conversation) unholdLocked(call *Call) bool {
 			return true
 		}
 	}
-	return false
+	return c.looking != nil && slices.ContainsFunc(c.looking.waiting, func(w waiting) bool { return w.call == call })
 }
 
 // InFlight returns how many calls of clients are running.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,13 +18,21 @@ import (
 // wants, and answers the call with what comes of it. Meanwhile the call's clocks
 // run as those of any other.
 
+// Task is a server's own task, as far as it was followed.
+type Task struct {
+	ID       []byte        // raw JSON
+	Interval time.Duration // between two looks, as the server wants it; 0: it has not said
+	Answered []string      // the keys of the questions that were answered
+}
+
 // followed is the task of one call.
 type followed struct {
 	task     []byte // its id, raw JSON
 	interval time.Duration
 	timer    *time.Timer
 	polls    int
-	asked    map[string]bool // questions that were put to the client
+	asked    map[string]bool // questions that the client need not be asked any more
+	waits    time.Time       // since when Call.Ask has open questions; zero: it has none
 }
 
 // pollUsual is how often a task is looked at whose server does not say, pollLeast
@@ -56,6 +66,57 @@ func (c *Conversation) follow(call *Call, result []byte) {
 	c.pollLaterLocked(call, result)
 }
 
+// Resume goes on following a task for a call, whose request m may bring answers
+// to what the task asks (inputResponses). It is answered as by Call.
+func (c *Conversation) Resume(call *Call, m *jsonrpc.Message, t Task) error {
+	call.Of(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.peers[call.Peer] == nil {
+		return c.overErrLocked()
+	}
+	call.sent = true
+	call.follow = &followed{task: bytes.Clone(t.ID), interval: t.Interval, asked: map[string]bool{}}
+	for _, key := range t.Answered {
+		call.follow.asked[key] = true
+	}
+	c.parkLocked(call)
+	c.watchLocked(call)
+	c.respondLocked(call, jsonrpc.Get(m.Raw(jsonrpc.Params), "inputResponses"))
+	c.pollLaterLocked(call, nil)
+	return nil
+}
+
+// Respond brings answers, an object by the keys of the questions, to the task
+// that is followed for a call.
+func (c *Conversation) Respond(call *Call, responses []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[call.up] == call && call.follow != nil {
+		c.respondLocked(call, responses)
+	}
+}
+
+func (c *Conversation) respondLocked(call *Call, responses []byte) {
+	answers := jsonrpc.Members(responses)
+	if len(answers) == 0 {
+		return
+	}
+	for _, m := range answers {
+		call.follow.asked[m.Key] = true
+	}
+	c.taskRequestLocked(call.follow.task, "tasks/update", responses, func(*jsonrpc.Message) {})
+}
+
+// Abandon gives a task up that was followed, and is not any more.
+func (c *Conversation) Abandon(t Task) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link != nil && c.state == open {
+		c.taskRequestLocked(t.ID, "tasks/cancel", nil, func(*jsonrpc.Message) {})
+	}
+}
+
 // pollLaterLocked looks at the task when the server wants it to be looked at.
 func (c *Conversation) pollLaterLocked(call *Call, state []byte) {
 	f := call.follow
@@ -75,14 +136,14 @@ func (c *Conversation) pollLaterLocked(call *Call, state []byte) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if gen == c.gen && c.calls[up] == call {
-			c.taskRequestLocked(call, "tasks/get", nil, func(m *jsonrpc.Message) { c.polled(call, m) })
+			c.taskRequestLocked(call.follow.task, "tasks/get", nil, func(m *jsonrpc.Message) { c.polled(call, m) })
 		}
 	})
 }
 
-// taskRequestLocked sends a request about a call's task, in the gateway's name.
-func (c *Conversation) taskRequestLocked(call *Call, method string, responses []byte, answered func(m *jsonrpc.Message)) {
-	params := fmt.Appendf(nil, `{"taskId":%s,"_meta":{%q:%q,%q:%s,%q:%s}}`, call.follow.task, era.MetaVersion, era.V20260728,
+// taskRequestLocked sends a request about a server's task, in the gateway's name.
+func (c *Conversation) taskRequestLocked(task []byte, method string, responses []byte, answered func(m *jsonrpc.Message)) {
+	params := fmt.Appendf(nil, `{"taskId":%s,"_meta":{%q:%q,%q:%s,%q:%s}}`, task, era.MetaVersion, era.V20260728,
 		era.MetaClient, c.opts.ClientInfo, era.MetaCapabilities, era.WithTasks(nil))
 	if responses != nil {
 		params = jsonrpc.AppendObject(nil, params, nil, jsonrpc.Member{Key: "inputResponses", Value: responses})
@@ -114,6 +175,8 @@ func (c *Conversation) polled(call *Call, m *jsonrpc.Message) {
 		c.concluded(call, append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), call.ID...), `,"error":`...), jsonrpc.Get(state, "error")...), '}'))
 	case status == `"cancelled"`:
 		c.concluded(call, jsonrpc.AppendError(nil, call.ID, jsonrpc.CodeInternal, "the server cancelled its task", []byte(`{"outcome":"cancelled"}`)))
+	case call.Ask != nil && !c.bridged():
+		c.askFor(call, state)
 	case status == `"input_required"` && c.askOf(call, state):
 	default:
 		c.stillAt(call, state)
@@ -171,24 +234,54 @@ func (c *Conversation) askOf(call *Call, state []byte) bool {
 		return !running
 	}
 	delete(c.calls, call.up) // while its client is asked, as any such call
-	if c.bridge == nil {
-		c.abandonLocked(call)
-	}
-	bridged := c.bridge != nil
 	c.mu.Unlock()
-	if !bridged {
-		call.Peer.Answer(call, jsonrpc.AppendError(nil, call.ID, era.CodeMissingCapability,
-			"the server's task asks something, and this client takes no tasks", era.NeedsTasks()))
-		return true
-	}
 	c.ask(call, jsonrpc.AppendObject(nil, nil, nil, jsonrpc.Member{Key: "inputRequests", Value: jsonrpc.AppendObject(nil, nil, nil, fresh...)}))
 	return true
+}
+
+// askFor lets Call.Ask see to what a task asks.
+func (c *Conversation) askFor(call *Call, state []byte) {
+	var open []jsonrpc.Member
+	f := call.follow
+	c.mu.Lock()
+	if c.calls[call.up] != call { // it has ended meanwhile
+		c.mu.Unlock()
+		return
+	}
+	t := Task{ID: f.task, Interval: f.interval, Answered: slices.Sorted(maps.Keys(f.asked))}
+	for _, q := range jsonrpc.Members(jsonrpc.Get(state, "inputRequests")) {
+		if !f.asked[q.Key] && string(jsonrpc.Get(state, "status")) == `"input_required"` {
+			open = append(open, jsonrpc.Member{Key: q.Key, Value: bytes.Clone(q.Value)})
+		}
+	}
+	waited := !f.waits.IsZero()
+	switch {
+	case len(open) == 0:
+		f.waits = time.Time{}
+	case !waited:
+		f.waits = time.Now()
+	}
+	c.mu.Unlock()
+	switch {
+	case len(open) == 0 && !waited:
+		c.stillAt(call, state)
+	case !call.Ask(t, open):
+		c.takeOut(call)
+	case len(open) > 0: // a question is no progress
+		c.mu.Lock()
+		if c.calls[call.up] == call {
+			c.pollLaterLocked(call, state)
+		}
+		c.mu.Unlock()
+	default:
+		c.stillAt(call, state)
+	}
 }
 
 // updateLocked brings the client's answers to the task, and follows it on.
 func (c *Conversation) updateLocked(r *round) {
 	c.parkLocked(r.call)
-	c.taskRequestLocked(r.call, "tasks/update", jsonrpc.AppendObject(nil, nil, nil, r.responses...), func(*jsonrpc.Message) {})
+	c.taskRequestLocked(r.call.follow.task, "tasks/update", jsonrpc.AppendObject(nil, nil, nil, r.responses...), func(*jsonrpc.Message) {})
 	c.pollLaterLocked(r.call, nil)
 }
 
@@ -198,7 +291,7 @@ func (c *Conversation) abandonLocked(call *Call) {
 		call.follow.timer.Stop()
 	}
 	if c.link != nil && c.state == open {
-		c.taskRequestLocked(call, "tasks/cancel", nil, func(*jsonrpc.Message) {})
+		c.taskRequestLocked(call.follow.task, "tasks/cancel", nil, func(*jsonrpc.Message) {})
 	}
 }
 

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -135,10 +136,25 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 	}
 	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}
 	answer := m.Append(make([]byte, 0, m.Len(edit)), edit)
-	if call.method == "subscriptions/listen" {
+	switch call.method {
+	case "subscriptions/listen":
 		answer = withSubscription(answer, call.ID)
+	case "initialize":
+		answer = atMost(answer, call, m.Raw(jsonrpc.Result))
 	}
 	call.Peer.Answer(call, answer)
+}
+
+// atMost makes of a later revision, in a server's answer to initialize, the one
+// that its client asked for: a client leaves a server that speaks a revision it
+// does not know (2025-11-25 basic/lifecycle, "Version Negotiation"), and to those
+// with a handshake each later one has only added.
+func atMost(answer []byte, call *Call, result []byte) []byte {
+	told := jsonrpc.Get(result, "protocolVersion")
+	if call.version == "" || !era.Version(bytes.Trim(told, `"`)).Handshake() || string(told) <= call.version {
+		return answer
+	}
+	return withVersion(call.ID, result, call.version)
 }
 
 // withSubscription puts the client's id into a listen request's result, which
@@ -303,13 +319,13 @@ func (c *Conversation) takeNotification(gen int, m *jsonrpc.Message) {
 	}
 }
 
-// onlyCallLocked returns the call in flight if there is exactly one: only then
-// can a message that names no call be said to belong to it.
+// onlyCallLocked returns the clients' call in flight if there is exactly one:
+// only then can a message that names no call be said to belong to it.
 func (c *Conversation) onlyCallLocked() *Call {
 	var only *Call
 	for _, call := range c.calls {
 		switch {
-		case call.Peer == nil || call.method == "subscriptions/listen":
+		case call.Peer == nil || call.Own || call.method == "subscriptions/listen":
 		case only != nil:
 			return nil
 		default:

@@ -98,13 +98,15 @@ func (c *Conversation) greeted(gen int, m *jsonrpc.Message) {
 		return
 	}
 	result := bytes.Clone(m.Raw(jsonrpc.Result))
-	if c.told.result != nil && !era.SamePromise(c.told.result, result) {
+	if c.told.result != nil && !era.KeepsPromise(c.told.result, result) {
 		c.mu.Unlock()
 		c.finish(ErrChanged)
 		return
 	}
 	c.stopTimerLocked()
-	c.told.result = result
+	if c.told.result == nil || c.opts.Shared { // a client of its own goes by what it was told
+		c.told.result = result
+	}
 	c.state = open
 	c.retellLocked()
 	c.readyLocked()
@@ -166,6 +168,9 @@ func (c *Conversation) openedLocked(m *jsonrpc.Message) {
 	c.state = open
 	if m.Has(jsonrpc.Result) {
 		c.told.result = bytes.Clone(m.Raw(jsonrpc.Result))
+		if c.opts.OnHandshake != nil {
+			c.opts.OnHandshake(true)
+		}
 	}
 }
 

@@ -182,8 +182,8 @@ func TestRestartedServerIsAnother(t *testing.T) {
 		{"the same", serverResult, true},
 		{"spelled otherwise", `{"serverInfo":{"name":"other"},"capabilities":{"logging":{},"tools":{}},"protocolVersion":"2025-06-18","instructions":"x"}`, true},
 		{"a capability less", `{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}`, false},
-		{"a capability more", `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"logging":{},"prompts":{}},"serverInfo":{}}`, false},
-		{"another detail", `{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{}}`, false},
+		{"a capability more", `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"logging":{},"prompts":{}},"serverInfo":{}}`, true},
+		{"a detail more", `{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"logging":{}},"serverInfo":{}}`, true},
 		{"another version", `{"protocolVersion":"2025-03-26","capabilities":{"tools":{},"logging":{}},"serverInfo":{}}`, false},
 		{"nonsense", `7`, false},
 	} {
@@ -218,6 +218,45 @@ func TestRestartedServerIsAnother(t *testing.T) {
 			}
 			s.end()
 		})
+	})
+}
+
+// TestPromiseOfARestartedServer: a client goes by what it was told, so that a
+// server may take back what it has added since; of a shared one, what the latest
+// handshake promised, since somebody may have been told that.
+func TestPromiseOfARestartedServer(t *testing.T) {
+	const more = `{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"logging":{},"prompts":{}},"serverInfo":{}}`
+	bubble(t, func(t *testing.T) {
+		s := begin(t, false)
+		c := s.open("a")
+		for _, result := range []string{more, serverResult} {
+			s.latest().die(killed)
+			time.Sleep(time.Minute)
+			s.latest().greet(result)
+		}
+		if c.over() != nil {
+			t.Errorf("over: %v", c.over())
+		}
+		s.end()
+	})
+	bubble(t, func(t *testing.T) {
+		s, srv := sharedStage(t)
+		old := s.introduce("old", `{}`)
+		srv.die(killed)
+		restarted()
+		s.latest().greet(more)
+		young := s.join("young")
+		call := young.call(clientHello, `"i"`, "2025-06-18", `{}`, "young")
+		if got := young.answer(call); !strings.Contains(got, `"prompts":{}`) {
+			t.Errorf("who joins then is told %s", got)
+		}
+		s.latest().die(killed)
+		time.Sleep(time.Minute)
+		s.latest().greet(serverResult)
+		if !errors.Is(young.over(), ErrChanged) || !errors.Is(old.over(), ErrChanged) {
+			t.Errorf("over: %v, %v", young.over(), old.over())
+		}
+		s.end()
 	})
 }
 

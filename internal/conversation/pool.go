@@ -40,6 +40,7 @@ type Pool struct {
 	modern        *Conversation // carries all stateless requests, if the server takes them
 	legacyOnly    bool          // it does not
 	statelessOnly atomic.Bool   // it takes no handshake
+	handshake     atomic.Bool   // it was seen to take one
 	finding       chan struct{} // closed when the probe that is under way is over
 	opening       chan struct{} // closed when the shared conversation that is being started is, or is not
 	changed       chan struct{} // closed and replaced when a server may be had that could not before
@@ -149,6 +150,7 @@ func (p *Pool) start(shared bool) (*Conversation, error) {
 	opts.OnOver = p.over
 	opts.Shared = shared
 	opts.StatelessOnly, opts.OnStatelessOnly = p.statelessOnly.Load, func() { p.statelessOnly.Store(true) }
+	opts.TakesHandshake, opts.OnHandshake = p.handshake.Load, p.handshake.Store
 	c, err := Start(opts)
 
 	p.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -50,7 +51,8 @@ const (
 // probe's own time is sent initialize, too, and the first answer decides: one
 // that is only slow to start reads the probe first, one that ignores unknown
 // requests answers the handshake (2026-07-28 basic/transports/stdio, "Backward
-// Compatibility"). Later answers are dropped like all that nobody waits for.
+// Compatibility"). Later answers are dropped like all that nobody waits for. A
+// server that cannot be reached yet is not silent.
 func (c *Conversation) probe(patience time.Duration) (verdict, error) {
 	discovered := make(chan *jsonrpc.Message, 1)
 	greeted := make(chan *jsonrpc.Message, 1)
@@ -61,32 +63,69 @@ func (c *Conversation) probe(patience time.Duration) (verdict, error) {
 	defer limit.Stop()
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
-	asked, refused := false, false
+	asked, greets := false, false
 	for {
 		select {
 		case m := <-discovered:
-			return c.judge(m, asked)
-		case m := <-greeted:
-			if !refusesHandshake(m) {
+			if greets && unreached(m) {
 				return spent, nil
 			}
-			refused = true // it may only be slow to discover
-			limit.Reset(c.crossLimit(m))
+			return c.judge(m, asked)
+		case m := <-greeted:
+			if unreached(m) { // that says nothing, and the probe ends likewise
+				continue
+			}
+			switch {
+			case refusesHandshake(m): // it may only be slow to discover
+				limit.Reset(c.crossLimit(m))
+			case c.opts.Remote: // over HTTP, two answers may overtake each other
+				limit.Reset(overtaken)
+			default:
+				return spent, nil
+			}
+			greets = true
 		case <-c.ready: // it exited on the probe, as some servers do
 			return spent, nil
 		case <-silence.C:
+			if wait := patience - c.silent(); wait > 0 {
+				silence.Reset(wait)
+				continue
+			}
 			asked = true
 			if err := c.inquire(c.ownHello(), func(m *jsonrpc.Message) { greeted <- m }); err != nil {
 				return spent, nil
 			}
 		case <-limit.C:
-			if refused { // let the handshake tell why
+			if greets { // let the handshake tell
 				return spent, nil
 			}
 			return undecided, fmt.Errorf("server %q answered neither server/discover nor initialize within %s (--start-timeout)",
 				c.opts.Name, c.opts.StartTimeout)
 		}
 	}
+}
+
+// overtaken is how long the answer to server/discover may come after that to an
+// initialize which was sent later.
+const overtaken = 500 * time.Millisecond
+
+// reachable is a link to a server that may have to be reached first. Reached
+// tells when it was sent something for the first time; zero: not yet.
+type reachable interface{ Reached() time.Time }
+
+// silent is for how long a server that was probed has been silent, at most.
+func (c *Conversation) silent() time.Duration {
+	c.mu.Lock()
+	far, ok := c.link.(reachable)
+	c.mu.Unlock()
+	if !ok {
+		return math.MaxInt64
+	}
+	at := far.Reached()
+	if at.IsZero() {
+		return 0
+	}
+	return time.Since(at)
 }
 
 // judge reads the answer to server/discover. A recognized modern error is one
@@ -127,6 +166,14 @@ func speaksStateless(result []byte) bool {
 	return (kind == "" || kind == `"complete"`) && offers(jsonrpc.Get(result, "supportedVersions"), served)
 }
 
+// Capabilities are what the server said that it can do, raw JSON, nil if it has
+// said nothing.
+func (c *Conversation) Capabilities() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return jsonrpc.Get(c.told.result, "capabilities")
+}
+
 func served(v era.Version) bool { return slices.Contains(era.StatelessVersions(), v) }
 
 // offers reports whether a list of revisions, raw JSON, holds one that will do.
@@ -165,6 +212,7 @@ func (p *Pool) Stateless(patience time.Duration) (*Conversation, error) {
 		switch {
 		case errors.Is(err, errNotStateless):
 			p.legacyOnly = true
+			p.handshake.Store(true)
 			err = nil
 		case err == nil && p.live[c] == (time.Time{}): // it is over already
 			err = ErrClosed

@@ -121,9 +121,9 @@ func TestRenewed(t *testing.T) {
 func TestRemoteRefusesForAWhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := begin(t, false)
-		s.conv.opts.Remote = true
 		defer s.end()
 		c := s.open("a")
+		s.conv.opts.Remote = true
 		s.latest().die(errors.New("it refuses a new session"))
 		restarted()
 		for range 3 {

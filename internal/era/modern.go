@@ -36,6 +36,11 @@ func RequestMeta() []string { return []string{MetaVersion, MetaClient, MetaCapab
 // StatelessVersions are the stateless revisions that are served.
 func StatelessVersions() []Version { return []Version{V20260728} }
 
+// Served are all revisions that are served, newest first.
+func Served() []Version {
+	return append(StatelessVersions(), V20251125, V20250618, V20250326, V20241105)
+}
+
 // RecognizedModernError reports whether an error answer shows that who sent it
 // speaks the stateless era (2026-07-28 basic/transports/stdio, "Backward
 // Compatibility").

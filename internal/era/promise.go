@@ -1,22 +1,43 @@
 package era
 
 import (
-	"bytes"
 	"encoding/json"
+	"reflect"
+	"slices"
 )
 
-// SamePromise reports whether two initialize results promise the same: the
-// revision and the capabilities.
-func SamePromise(a, b []byte) bool {
-	type promise struct {
-		ProtocolVersion string         `json:"protocolVersion"`
-		Capabilities    map[string]any `json:"capabilities"`
-	}
-	var x, y promise
-	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+// KeepsPromise reports whether the initialize result now promises all that the
+// result told did: the same revision, and each of its capabilities. What was told
+// to be false, or null, was not promised; what is new breaks nothing.
+func KeepsPromise(told, now []byte) bool {
+	var x, y map[string]any // no struct, which would take Capabilities for capabilities
+	if json.Unmarshal(told, &x) != nil || json.Unmarshal(now, &y) != nil {
 		return false
 	}
-	one, err1 := json.Marshal(x)
-	two, err2 := json.Marshal(y)
-	return err1 == nil && err2 == nil && bytes.Equal(one, two)
+	const version, can = "protocolVersion", "capabilities"
+	return reflect.DeepEqual(x[version], y[version]) && kept(x[can], y[can])
+}
+
+// kept reports whether all of what was told is still so.
+func kept(told, now any) bool {
+	switch told := told.(type) {
+	case nil:
+		return true
+	case bool:
+		return !told || now == true
+	case map[string]any:
+		members, ok := now.(map[string]any)
+		for key, value := range told {
+			ok = ok && kept(value, members[key])
+		}
+		return ok
+	case []any:
+		list, ok := now.([]any)
+		for _, value := range told {
+			ok = ok && slices.ContainsFunc(list, func(v any) bool { return kept(value, v) })
+		}
+		return ok
+	default:
+		return reflect.DeepEqual(told, now)
+	}
 }

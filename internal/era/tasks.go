@@ -41,3 +41,11 @@ func WantsTasks(errorObject []byte) bool {
 func OfTask(method string) bool {
 	return method == "tasks/get" || method == "tasks/update" || method == "tasks/cancel"
 }
+
+// MetaRelatedTask is the key of _meta that says which task a message is about
+// (2025-11-25 basic/utilities/tasks, "Related Task Metadata").
+const MetaRelatedTask = MetaPrefix + "related-task"
+
+// Tasks reports whether v has tasks of its own: 2025-11-25 only, as an
+// experiment. Later revisions have the extension.
+func (v Version) Tasks() bool { return v == V20251125 }

@@ -91,7 +91,7 @@ func TestBridgeStamps(t *testing.T) {
 			t.Errorf("answered\n%s, want\n%s", got, want)
 		}
 		got := s.ask(ann, "3", "server/discover", "")
-		has(t, "discover", got, `"supportedVersions":["2026-07-28"]`, `"instructions":"<play>"`, `"listChanged":true`)
+		has(t, "discover", got, `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]`, `"instructions":"<play>"`, `"listChanged":true`)
 	})
 }
 

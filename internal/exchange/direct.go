@@ -15,11 +15,13 @@ import (
 // direct passes requests to a server that speaks the stateless era itself. All
 // of them share one process; nothing but ids and tokens changes.
 type direct struct {
-	h    *Host
-	conv *conversation.Conversation
+	h     *Host
+	conv  *conversation.Conversation
+	tasks bool // the server has tasks of its own
 
-	mu      sync.Mutex // guards the field below
+	mu      sync.Mutex // guards the fields below
 	listens map[*conversation.Call]bool
+	waits   map[string]*time.Timer // until a task of the server's is given up that asks, by its id
 }
 
 // knownDirect returns the way to a server that is known to be stateless.
@@ -34,7 +36,7 @@ func (h *Host) adopt(conv *conversation.Conversation) *direct {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.direct == nil || h.direct.conv != conv {
-		d := &direct{h: h, conv: conv, listens: map[*conversation.Call]bool{}}
+		d := &direct{h: h, conv: conv, tasks: era.TakesTasks(conv.Capabilities()), listens: map[*conversation.Call]bool{}, waits: map[string]*time.Timer{}}
 		if conv.Join(d) == nil {
 			h.direct = d
 		}
@@ -73,8 +75,10 @@ func (h *Host) retired() {
 
 func (d *direct) serve(a *asked) func(reason string) {
 	call := &conversation.Call{Peer: d, ID: a.id, Token: a.token, Data: a}
-	if a.method == "tools/call" {
-		call.Follow = a.follows()
+	p, err := d.prepare(call, a)
+	if err != nil {
+		a.fail(jsonrpc.CodeInvalidParams, err.Error(), `{"outcome":"not_executed"}`)
+		return func(string) {}
 	}
 	listens := a.method == "subscriptions/listen"
 	if listens {
@@ -82,7 +86,12 @@ func (d *direct) serve(a *asked) func(reason string) {
 		d.listens[call] = true
 		d.mu.Unlock()
 	}
-	if err := d.conv.Call(call, a.message); err != nil {
+	if p != nil {
+		err = d.pursue(call, a, p)
+	} else {
+		err = d.conv.Call(call, a.message)
+	}
+	if err != nil {
 		a.fail(jsonrpc.CodeInternal, err.Error(), `{"outcome":"not_executed"}`)
 	} else {
 		a.sent()
@@ -119,6 +128,7 @@ func (d *direct) forget(call *conversation.Call) bool {
 // close ends the subscriptions in order (2026-07-28 basic/patterns/subscriptions,
 // "Graceful Closure").
 func (d *direct) close() {
+	d.rest()
 	d.mu.Lock()
 	calls := slices.Collect(maps.Keys(d.listens))
 	d.mu.Unlock()
@@ -134,10 +144,15 @@ func (d *direct) Answer(call *conversation.Call, msg []byte) {
 	if call.Is("subscriptions/listen") {
 		d.forget(call)
 	}
-	if call.Is("server/discover") && d.h.o.Tasks != nil {
-		msg = withTasks(msg)
+	if call.Is("server/discover") {
+		if msg = withHandshake(msg); d.h.o.Tasks != nil {
+			msg = withTasks(msg)
+		}
 	}
-	call.Data.(*asked).answer(msg)
+	a := call.Data.(*asked)
+	if !d.again(call, a, msg) {
+		a.answer(msg)
+	}
 }
 
 // withTasks adds to a DiscoverResult that calls may become tasks.
@@ -172,6 +187,7 @@ func (d *direct) Message(call *conversation.Call, msg []byte) {
 
 // Gone implements conversation.Peer: the next request looks for another server.
 func (d *direct) Gone(error) {
+	d.rest()
 	d.h.mu.Lock()
 	if d.h.direct == d {
 		d.h.direct = nil

@@ -86,13 +86,14 @@ func (f *Failure) Answer(id []byte) []byte {
 
 // Host serves the stateless requests to one server. Safe for concurrent use.
 type Host struct {
-	o        Options
-	inFlight atomic.Int64
-	present  atomic.Int64 // inFlight, and the subscriptions
-	used     atomic.Int64 // when a request last ended, in nanoseconds since 1970
-	queue    queue        // calls that wait for a conversation
-	book     *calls.Book[*held]
-	jobs     jobs
+	o         Options
+	inFlight  atomic.Int64
+	present   atomic.Int64 // inFlight, and the subscriptions
+	used      atomic.Int64 // when a request last ended, in nanoseconds since 1970
+	queue     queue        // calls that wait for a conversation
+	book      *calls.Book[*held]
+	jobs      *calls.Shelf[*job] // the tasks
+	unfetched calls.Unfetched
 
 	mu       sync.Mutex    // guards the fields below
 	direct   *direct       // to a stateless server
@@ -104,7 +105,7 @@ type Host struct {
 
 // New returns a Host.
 func New(o Options) *Host {
-	h := &Host{o: o, jobs: newJobs(), groups: map[[32]byte]*group{}, runs: map[string]*run{}}
+	h := &Host{o: o, jobs: calls.NewShelf[*job](), groups: map[[32]byte]*group{}, runs: map[string]*run{}}
 	if o.Rules != nil {
 		h.book = calls.NewBook(o.Ledger, (*held).orphaned, func(*held) {})
 	}
@@ -193,6 +194,7 @@ type asked struct {
 	begun        func()
 	told         atomic.Bool // begun has been told
 	kept         bool        // the message is its own
+	declared     bool        // it was sent again, for the gateway to take a task
 	job          *job        // that the call is, if it may become a task
 	shared       bool        // others may wait for the same execution
 }
@@ -366,7 +368,7 @@ func (h *Host) Close(reason error) {
 	if h.book != nil {
 		h.book.Close()
 	}
-	h.jobs.close()
+	h.closeJobs()
 	h.mu.Lock()
 	h.closed = true
 	groups, runs, d := h.groups, h.runs, h.direct

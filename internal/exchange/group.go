@@ -221,7 +221,7 @@ func (l *lane) send(method string, params []byte) <-chan []byte {
 func (l *lane) request(method string, params []byte, answered func(msg []byte)) {
 	line := jsonrpc.AppendString([]byte(`{"jsonrpc":"2.0","id":0,"method":`), method)
 	line = append(append(append(line, `,"params":`...), params...), '}')
-	call := &conversation.Call{Peer: l, ID: []byte("0"), Data: answered}
+	call := &conversation.Call{Peer: l, ID: []byte("0"), Data: answered, Own: true}
 	m, err := jsonrpc.Parse(line)
 	if err == nil {
 		err = l.conv.Call(call, m)

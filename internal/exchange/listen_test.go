@@ -223,3 +223,25 @@ func TestListenIsCancelledEarly(t *testing.T) {
 		}
 	})
 }
+
+// TestListenLeavesLogMessagesAlone: a subscription that ends makes the gateway
+// unsubscribe. While the server takes its time with that, what it logs is still
+// the one call's of a client.
+func TestListenLeavesLogMessagesAlone(t *testing.T) {
+	tr := actors(map[string]func(*testkit.ToolCall){"say": func(c *testkit.ToolCall) {
+		c.Log("info", "x")
+		c.Text("said")
+	}})
+	tr.On = map[string]func(*testkit.Actor, *jsonrpc.Message){"resources/unsubscribe": func(*testkit.Actor, *jsonrpc.Message) {}}
+	on(t, troupe{Troupe: tr}, func(t *testing.T, s *stage) {
+		w := ann
+		w.meta = `,"io.modelcontextprotocol/logLevel":"info"`
+		s.subscribe(w, "1", `{"resourceSubscriptions":["x://1"]}`).stop()
+		s.within(time.Second, "the unsubscription", func() bool { return len(s.troupe.Told("resources/unsubscribe")) == 1 })
+		r := s.call(w, "2", "say", `{}`, "")
+		s.done(r)
+		if got := r.told(); len(got) != 1 || raw(got[0], jsonrpc.Level) != `"info"` {
+			t.Errorf("heard %q", got)
+		}
+	})
+}

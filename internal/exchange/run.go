@@ -254,7 +254,7 @@ func (r *run) noteLocked(m *jsonrpc.Message) {
 func (r *run) question(m *jsonrpc.Message) {
 	method := string(m.Text(jsonrpc.Method))
 	id := bytes.Clone(m.Raw(jsonrpc.ID))
-	if why := r.lane.g.refuses(method, m.Raw(jsonrpc.Params)); why != "" {
+	if why := refuses(r.lane.g.capabilities, method, m.Raw(jsonrpc.Params)); why != "" {
 		r.lane.refuse(id, why)
 		return
 	}
@@ -274,12 +274,15 @@ func (r *run) question(m *jsonrpc.Message) {
 	r.askLocked(gatherTime)
 }
 
-// refuses says why a question cannot be put to the client, "" if it can: only
-// what it declared may be asked (2026-07-28 basic/patterns/mrtr, "Server
-// Requirements").
-func (g *group) refuses(method string, params []byte) string {
-	capability, known := map[string]string{"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}[method]
-	declared := jsonrpc.Get(g.capabilities, capability)
+// answeredBy are the questions, and the capabilities that answer them.
+var answeredBy = map[string]string{"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+
+// refuses says why a question cannot be put to a client with these capabilities,
+// "" if it can: only what it declared may be asked (2026-07-28
+// basic/patterns/mrtr, "Server Requirements").
+func refuses(capabilities []byte, method string, params []byte) string {
+	capability, known := answeredBy[method]
+	declared := jsonrpc.Get(capabilities, capability)
 	switch {
 	case !known:
 		return fmt.Sprintf("%.60q cannot be put to a client of the stateless era", method)

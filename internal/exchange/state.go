@@ -27,26 +27,40 @@ type state struct {
 // seal makes a requestState for the run's present round.
 func (h *Host) seal(r *run, a *asked) string {
 	plain, _ := json.Marshal(state{r.id, r.round, a.principal, r.digest[:], time.Now().Add(h.o.QuestionTimeout)})
+	return h.conceal(plain, nil)
+}
+
+// conceal makes a requestState of a text. The label keeps kinds apart.
+func (h *Host) conceal(plain, label []byte) string {
 	nonce := make([]byte, h.o.Seal.NonceSize())
 	_, _ = rand.Read(nonce)
-	return base64.RawURLEncoding.EncodeToString(h.o.Seal.Seal(nonce, nonce, plain, nil))
+	return base64.RawURLEncoding.EncodeToString(h.o.Seal.Seal(nonce, nonce, plain, label))
+}
+
+// reveal returns the text that conceal has made a requestState, raw JSON, of.
+func (h *Host) reveal(raw, label []byte) ([]byte, error) {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		return nil, errState
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	n := h.o.Seal.NonceSize()
+	if err != nil || len(sealed) < n || base64.RawURLEncoding.EncodeToString(sealed) != text { // spelled otherwise
+		return nil, errState
+	}
+	plain, err := h.o.Seal.Open(nil, sealed[:n], sealed[n:], label)
+	if err != nil {
+		return nil, errState
+	}
+	return plain, nil
 }
 
 // unseal opens the requestState that a retry brings, raw JSON, and checks what
 // it says against the retry.
 func (h *Host) unseal(raw []byte, a *asked) (run string, round int, err error) {
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		return "", 0, errState
-	}
-	sealed, err := base64.RawURLEncoding.DecodeString(text)
-	n := h.o.Seal.NonceSize()
-	if err != nil || len(sealed) < n || base64.RawURLEncoding.EncodeToString(sealed) != text { // spelled otherwise
-		return "", 0, errState
-	}
-	plain, err := h.o.Seal.Open(nil, sealed[:n], sealed[n:], nil)
+	plain, err := h.reveal(raw, nil)
 	if err != nil {
-		return "", 0, errState
+		return "", 0, err
 	}
 	var s state
 	want := digest(a)

@@ -2,11 +2,10 @@ package exchange
 
 import (
 	"bytes"
-	"crypto/rand"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/observe"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -23,92 +22,24 @@ type TaskRule struct {
 	Required bool          // who cannot take tasks may not call
 }
 
-// Limits of what is kept of tasks, for each server.
-const (
-	maxTasks     = 16 << 10
-	maxTaskBytes = 128 << 20 // of the results
-)
-
-// jobs are the tasks of a host.
-type jobs struct {
-	boot string // part of the ids: those of an earlier process are told apart
-
-	mu     sync.Mutex // guards the fields below; nothing else is locked under it
-	byID   map[string]*job
-	ended  []*job // oldest first
-	bytes  int    // of their results
-	closed bool
-}
-
-func newJobs() jobs { return jobs{boot: rand.Text()[:10], byID: map[string]*job{}} }
-
-// taskPrefix begins the ids of the gateway's own tasks.
-const taskPrefix = "hf-task-"
-
-// enter makes a job known under a new id, of 130 random bits. It reports false
-// if there are too many.
-func (s *jobs) enter(j *job) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.byID) >= maxTasks {
-		return false
-	}
-	j.id = taskPrefix + s.boot + "-" + rand.Text()
-	s.byID[j.id] = j
-	return true
-}
-
-// find returns a task of a principal, nil if there is none.
-func (s *jobs) find(id, principal string) *job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j := s.byID[id]; j != nil && j.principal == principal {
-		return j
-	}
-	return nil
-}
+// maxTasks bounds the tasks of one server.
+const maxTasks = calls.MaxTasks
 
 // finished notes how much is kept of a job that has ended, and gives up the
 // results of the oldest where that is too much.
-func (s *jobs) finished(j *job, bytes int) {
-	var victims []*job
-	s.mu.Lock()
-	if s.byID[j.id] == j {
-		j.kept = bytes
-		s.ended, s.bytes = append(s.ended, j), s.bytes+bytes
-		for s.bytes > maxTaskBytes {
-			old := s.ended[0]
-			s.ended, s.bytes = s.ended[1:], s.bytes-old.kept
-			old.kept = 0
-			victims = append(victims, old)
-		}
-	}
-	s.mu.Unlock()
-	for _, old := range victims {
+func (h *Host) finished(j *job, bytes int) {
+	for _, old := range h.jobs.Finished(j.id, bytes) {
 		old.shed()
 	}
 }
 
-// forget is called when a task's time is over.
-func (s *jobs) forget(j *job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.byID, j.id)
-	for i, e := range s.ended {
-		if e == j {
-			s.ended, s.bytes = append(s.ended[:i], s.ended[i+1:]...), s.bytes-j.kept
-			return
-		}
-	}
-}
+// Unfetched returns how many tasks there are whose clients do not know yet how
+// they end, less those that ended long ago.
+func (h *Host) Unfetched() int { return h.unfetched.Count() }
 
-// close forgets all tasks.
-func (s *jobs) close() {
-	s.mu.Lock()
-	all := s.byID
-	s.byID, s.ended, s.bytes, s.closed = map[string]*job{}, nil, 0, true
-	s.mu.Unlock()
-	for _, j := range all {
+// closeJobs forgets all tasks.
+func (h *Host) closeJobs() {
+	for _, j := range h.jobs.Close() {
 		j.mu.Lock()
 		j.restLocked()
 		j.mu.Unlock()
@@ -142,7 +73,6 @@ type job struct {
 	client    caller // the request that began it
 	held      *held  // the execution that it waits for, nil if it is its own
 	by        *caller
-	kept      int // bytes of its result; guarded by the host's jobs
 
 	mu      sync.Mutex // guards the fields below
 	id      string     // once it is a task
@@ -217,9 +147,15 @@ func (j *job) become() {
 // none. It is known before its client can ask for it (SEP-2663, "Task
 // Creation").
 func (j *job) becomeLocked() []byte {
-	if j.phase != awaited || !j.h.jobs.enter(j) {
+	if j.phase != awaited {
 		return nil
 	}
+	id, ok := j.h.jobs.Enter(j.principal, j)
+	if !ok {
+		return nil
+	}
+	j.id = id
+	j.h.unfetched.Began(id)
 	j.restLocked()
 	j.phase, j.created = working, time.Now()
 	j.updated = j.created
@@ -326,23 +262,8 @@ func (j *job) note(msg []byte) {
 	case j.phase == awaited:
 		j.client.note(msg)
 	case progress && (j.phase == working || j.phase == inputRequired):
-		params := m.Raw(jsonrpc.Params)
-		text := string(jsonrpc.Get(params, "progress"))
-		if total := jsonrpc.Get(params, "total"); total != nil {
-			text += " of " + string(total)
-		}
-		if said := quoted(jsonrpc.Get(params, "message")); said != "" {
-			text += ": " + said
-		}
-		j.message, j.updated = cut(text), time.Now()
+		j.message, j.updated = calls.ProgressMessage(m.Raw(jsonrpc.Params)), time.Now()
 	}
-}
-
-// maxStatus bounds a task's statusMessage, in bytes.
-const maxStatus = 1 << 10
-
-func cut(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxStatus)], "")
 }
 
 // end ends a task.
@@ -353,16 +274,17 @@ func (j *job) end(p phase, body []byte, message string) {
 		return
 	}
 	j.restLocked()
-	j.phase, j.body, j.message, j.updated = p, bytes.Clone(body), cut(message), time.Now()
+	j.phase, j.body, j.message, j.updated = p, bytes.Clone(body), calls.StatusMessage(message), time.Now()
 	j.inputs, j.answers, j.request, j.stop = nil, nil, nil, nil
-	j.timer = time.AfterFunc(j.h.o.Ledger.TTL, func() { j.h.jobs.forget(j) })
+	j.timer = time.AfterFunc(j.h.o.Ledger.TTL, func() { j.h.jobs.Forget(j.id) })
+	j.h.unfetched.Ended(j.id)
 	j.announceLocked()
 	held := j.held
 	j.mu.Unlock()
 	if held != nil {
 		held.h.book.Deliver(held) // the task keeps the answer now
 	}
-	j.h.jobs.finished(j, len(body))
+	j.h.finished(j, len(body))
 }
 
 // cancel ends a task for its client.
@@ -371,6 +293,7 @@ func (j *job) cancel(reason string) {
 	stop := j.stop
 	j.mu.Unlock()
 	j.end(cancelledTask, nil, reason)
+	j.h.unfetched.Fetched(j.id)
 	if stop != nil {
 		stop(reason)
 	}

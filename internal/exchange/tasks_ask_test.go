@@ -220,8 +220,8 @@ func TestTaskNotifications(t *testing.T) {
 		}
 		r.stop()
 		foreign.stop()
-		if n := len(s.host.jobs.find(id, "ann").hearers); n != 0 {
-			t.Errorf("%d still listen", n)
+		if j, _ := s.host.jobs.Find(id, "ann"); len(j.hearers) != 0 {
+			t.Errorf("%d still listen", len(j.hearers))
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
@@ -42,9 +43,9 @@ func (h *Host) hear(a *asked) (*taskHearer, *Failure) {
 	}
 	s := &taskHearer{id: a.id, emit: a.emit}
 	for _, id := range ids {
-		if !strings.HasPrefix(id, taskPrefix) {
+		if !strings.HasPrefix(id, calls.TaskPrefix) {
 			others = append(others, id)
-		} else if j := h.jobs.find(id, a.principal); j != nil {
+		} else if j, ok := h.jobs.Find(id, a.principal); ok {
 			s.jobs = append(s.jobs, j)
 		}
 	}
@@ -127,6 +128,15 @@ func (j *job) heard(s *taskHearer) {
 	j.hearers[s] = true
 	if !s.tell(j.detailLocked()) { // it has ended meanwhile
 		delete(j.hearers, s)
+	} else {
+		j.fetchedLocked()
+	}
+}
+
+// fetchedLocked notes that the client knows where the task stands.
+func (j *job) fetchedLocked() {
+	if j.phase.ended() {
+		j.h.unfetched.Fetched(j.id)
 	}
 }
 
@@ -137,7 +147,9 @@ func (j *job) announceLocked() {
 	}
 	detail := j.detailLocked()
 	for s := range j.hearers {
-		s.tell(detail)
+		if s.tell(detail) {
+			j.fetchedLocked()
+		}
 	}
 }
 

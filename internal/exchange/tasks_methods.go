@@ -6,15 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
-)
-
-// How often a client is asked to look at a task: less often the longer it runs.
-const (
-	pollLeast = time.Second
-	pollMost  = 5 * time.Second
-	pollShare = 20 // of the task's age
 )
 
 // stateLocked are the members of a Task, less what only some states have.
@@ -24,21 +18,10 @@ func (j *job) stateLocked() []jsonrpc.Member {
 		until = j.updated
 	}
 	ttl := until.Add(j.h.o.Ledger.TTL).Sub(j.created) // while it runs, its time grows with it
-	stamp := func(t time.Time) []byte {
-		return t.UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`)
-	}
-	set := []jsonrpc.Member{
-		{Key: "taskId", Value: jsonrpc.AppendString(nil, j.id)},
-		{Key: "status", Value: strconv.AppendQuote(nil, statuses[j.phase])},
-	}
-	if j.message != "" {
-		set = append(set, jsonrpc.Member{Key: "statusMessage", Value: jsonrpc.AppendString(nil, j.message)})
-	}
-	return append(set,
-		jsonrpc.Member{Key: "createdAt", Value: stamp(j.created)},
-		jsonrpc.Member{Key: "lastUpdatedAt", Value: stamp(j.updated)},
+	state := calls.TaskState{ID: j.id, Status: statuses[j.phase], Message: j.message, Created: j.created, Updated: j.updated}
+	return append(state.Members(),
 		jsonrpc.Member{Key: "ttlMs", Value: strconv.AppendInt(nil, max(1, ttl.Milliseconds()), 10)},
-		jsonrpc.Member{Key: "pollIntervalMs", Value: strconv.AppendInt(nil, min(pollMost, max(pollLeast, age/pollShare)).Milliseconds(), 10)})
+		jsonrpc.Member{Key: "pollIntervalMs", Value: calls.PollInterval(age)})
 }
 
 // detailLocked is a DetailedTask: what tasks/get returns, and notifications/tasks
@@ -66,23 +49,22 @@ func (h *Host) aboutTask(a *asked) (ok bool, fail *Failure) {
 	}
 	params := a.message.Raw(jsonrpc.Params)
 	id := quoted(jsonrpc.Get(params, "taskId"))
-	rest, own := strings.CutPrefix(id, taskPrefix)
 	switch {
-	case !own:
+	case !strings.HasPrefix(id, calls.TaskPrefix):
 		return false, nil
 	case !era.TakesTasks(a.capabilities):
 		return true, missingTasks(a.method + " needs it")
 	}
-	j := h.jobs.find(id, a.principal)
+	j, _ := h.jobs.Find(id, a.principal)
 	responses := jsonrpc.Get(params, "inputResponses")
 	answer := jsonrpc.AppendResult(nil, a.id, []byte(`{"resultType":"complete"}`))
 	switch {
 	case j == nil:
-		boot, _, _ := strings.Cut(rest, "-")
-		answer = h.noTask(a, boot != h.jobs.boot)
+		answer = h.noTask(a, h.jobs.Earlier(id))
 	case a.method == "tasks/get":
 		j.mu.Lock()
 		detail := j.detailLocked(complete)
+		j.fetchedLocked()
 		j.mu.Unlock()
 		answer = jsonrpc.AppendResult(nil, a.id, detail)
 	case a.method == "tasks/cancel":
@@ -102,7 +84,7 @@ func (h *Host) aboutTask(a *asked) (ok bool, fail *Failure) {
 func (h *Host) noTask(a *asked, earlier bool) []byte {
 	if earlier {
 		return jsonrpc.AppendError(nil, a.id, jsonrpc.CodeInvalidParams, "no such task here: it is another server's, or was made before the gateway was started anew. "+
-			"Calls end with the gateway, and whether this one was executed is not known", []byte(`{"outcome":"unknown"}`))
+			"Calls end with the gateway, and whether this one was executed is not known: look at what it was to do before calling again", []byte(`{"outcome":"unknown"}`))
 	}
 	return jsonrpc.AppendError(nil, a.id, jsonrpc.CodeInvalidParams, "no such task: it is unknown, its time (ttlMs) is over, or it is not yours", nil)
 }

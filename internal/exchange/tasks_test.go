@@ -198,7 +198,7 @@ func TestTaskIsItsPrincipals(t *testing.T) {
 			unable := who{principal: "ann", name: "ann"}
 			wantError(t, "a client that cannot take tasks", s.about(unable, method, id, ""), "-32021", "requiredCapabilities")
 		}
-		earlier := taskPrefix + "ABCDEFGHIJ-" + strings.Repeat("A", 26)
+		earlier := calls.TaskPrefix + "ABCDEFGHIJ-" + strings.Repeat("A", 26)
 		wantError(t, "a task of an earlier process", s.about(ann, "tasks/get", earlier, ""), "-32602", `"outcome":"unknown"`, "started anew")
 		other := ann
 		other.name, other.capabilities = "another process", `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
@@ -320,17 +320,17 @@ func TestTasksAreBounded(t *testing.T) {
 		w := tasker("ann")
 		id := s.task(w, "always-unknown", `{}`)
 		s.becomes(w, id, "failed")
-		s.host.jobs.mu.Lock()
-		s.host.jobs.bytes = maxTaskBytes
-		s.host.jobs.mu.Unlock()
+		stub := &job{h: s.host}
+		big, _ := s.host.jobs.Enter("nobody", stub)
+		for _, old := range s.host.jobs.Finished(big, calls.MaxTaskBytes) {
+			old.shed()
+		}
 		next := s.task(w, "always-unknown", `{}`)
 		s.becomes(w, next, "failed")
 		has(t, "the oldest", s.about(w, "tasks/get", id, ""), `"outcome":"executed"`, "given up")
-		s.host.jobs.mu.Lock()
-		for i := range maxTasks - len(s.host.jobs.byID) {
-			s.host.jobs.byID[fmt.Sprint(i)] = &job{}
+		for ok := true; ok; {
+			_, ok = s.host.jobs.Enter("nobody", stub)
 		}
-		s.host.jobs.mu.Unlock()
 		if got := s.done(s.call(w, "1", "always-unknown", `{}`, "")); code(got) != "-32602" {
 			t.Errorf("past the limit: %s", got)
 		}

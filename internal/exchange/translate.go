@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
@@ -59,21 +61,34 @@ func extended(hello []byte) bool {
 	return false
 }
 
+// withHandshake adds to a server's own DiscoverResult the revisions that the
+// gateway serves in its place: who must know whether an initialize is welcome
+// looks there.
+func withHandshake(answer []byte) []byte {
+	m, err := jsonrpc.Parse(answer)
+	var versions []era.Version
+	if err != nil || json.Unmarshal(jsonrpc.Get(m.Raw(jsonrpc.Result), "supportedVersions"), &versions) != nil || len(versions) == 0 {
+		return answer
+	}
+	for _, v := range era.Served() {
+		if v.Handshake() && !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	list, _ := json.Marshal(versions)
+	return m.Append(nil, jsonrpc.Edit{Field: jsonrpc.Result, With: jsonrpc.AppendObject(nil, m.Raw(jsonrpc.Result), nil,
+		jsonrpc.Member{Key: "supportedVersions", Value: list})})
+}
+
 // discovery is a DiscoverResult made of an InitializeResult. tasks says that
 // calls may become tasks of the gateway's own.
 func discovery(hello []byte, tasks bool) []byte {
-	versions := []byte{'['}
-	for i, v := range era.StatelessVersions() {
-		if i > 0 {
-			versions = append(versions, ',')
-		}
-		versions = jsonrpc.AppendString(versions, string(v))
-	}
+	versions, _ := json.Marshal(era.Served())
 	capabilities := jsonrpc.AppendObject(nil, jsonrpc.Get(hello, "capabilities"), []string{"tasks"})
 	if tasks {
 		capabilities = era.WithTasks(capabilities)
 	}
-	set := []jsonrpc.Member{{Key: "supportedVersions", Value: append(versions, ']')}, {Key: "capabilities", Value: capabilities}}
+	set := []jsonrpc.Member{{Key: "supportedVersions", Value: versions}, {Key: "capabilities", Value: capabilities}}
 	if text := jsonrpc.Get(hello, "instructions"); text != nil {
 		set = append(set, jsonrpc.Member{Key: "instructions", Value: text})
 	}

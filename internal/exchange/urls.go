@@ -66,7 +66,7 @@ func (r *run) urls(answer []byte) [][]byte {
 	}
 	var out [][]byte
 	for _, params := range list {
-		if string(jsonrpc.Get(params, "mode")) != `"url"` || r.lane.g.refuses("elicitation/create", params) != "" {
+		if string(jsonrpc.Get(params, "mode")) != `"url"` || refuses(r.lane.g.capabilities, "elicitation/create", params) != "" {
 			return nil
 		}
 		out = append(out, jsonrpc.AppendObject(nil, params, []string{"elicitationId"}))

@@ -203,6 +203,27 @@ func TestCase40ServerIsAnotherOne(t *testing.T) {
 	})
 }
 
+// A new version of the server may do more: clients go on with what they know.
+func TestCase40ServerHasGrown(t *testing.T) {
+	var lost atomic.Bool
+	play(t, Options{}, legacy(func(_ *stage, w http.ResponseWriter, _ *http.Request, got seen) {
+		switch {
+		case got.is("initialize") && lost.Load():
+			w.Header().Set("Mcp-Session-Id", "s2")
+			writeJSON(w, got.id(), strings.Replace(greeting, `"tools":{}`, `"tools":{"listChanged":true},"prompts":{}`, 1))
+		case got.is("tools/call") && got.header.Get("Mcp-Session-Id") == "s1":
+			lost.Store(true)
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}), func(s *stage) {
+		s.handshake()
+		s.send(call5)
+		if got := s.await("5", 5*time.Second); !strings.Contains(got, `"result"`) || len(s.closed) != 0 {
+			s.Errorf("answered %s, given up %v", got, s.closed)
+		}
+	})
+}
+
 func TestCase39UnknownMethodIsNoLostSession(t *testing.T) {
 	play(t, Options{}, legacy(func(_ *stage, w http.ResponseWriter, _ *http.Request, got seen) {
 		if got.is("tools/call") {
@@ -272,6 +293,44 @@ func TestStopIsBounded(t *testing.T) {
 		}
 		s.must(s.await("5", 0), unknown)
 	})
+}
+
+// A probe ends while the server still opens a session for it: that server would
+// keep the session, and what it started for it.
+func TestStopEndsASessionThatIsBeingOpened(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begins time.Duration // until the response does
+		ends   time.Duration // until the answer is there
+		ended  int
+	}{
+		"the response has begun": {0, time.Minute, 1},
+		"it begins soon":         {time.Second, time.Second, 1},
+		"it does not begin":      {time.Minute, time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, Options{}, legacy(func(_ *stage, w http.ResponseWriter, _ *http.Request, got seen) {
+				if got.is("initialize") {
+					w.Header().Set("Mcp-Session-Id", "s1")
+					time.Sleep(tt.begins)
+					say(w, ": soon\n\n")
+					time.Sleep(tt.ends - tt.begins)
+					say(w, fmt.Sprintf("data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", got.id(), greeting))
+				}
+			}), func(s *stage) {
+				s.send(hello)
+				synctest.Wait()
+				began := time.Now()
+				s.link.Stop()
+				if took := time.Since(began); took > 5*time.Second {
+					s.Errorf("took %s", took)
+				}
+				ended := s.requests(func(r seen) bool { return r.verb == http.MethodDelete && r.header.Get("Mcp-Session-Id") == "s1" })
+				if len(ended) != tt.ended {
+					s.Errorf("%d requests to end the session, want %d", len(ended), tt.ended)
+				}
+			})
+		})
+	}
 }
 
 func TestNothingOvertakesTheHandshake(t *testing.T) {

@@ -219,10 +219,11 @@ func (l *Link) readyLocked(es *eventStream, end *url.URL) {
 // it comes over the event stream.
 func (l *Link) awaitEvent(msg *message, resp *httpclient.Response, r *refusal, err error) {
 	var late <-chan time.Time
+	_, final := errors.AsType[*failure](err)
 	switch {
 	case r != nil:
 		l.refused(msg, r, "")
-	case err != nil && failureOf(err).outcome == notExecuted:
+	case err != nil && (final || failureOf(err).outcome == notExecuted):
 		l.fail(msg, failureOf(err))
 	case err != nil: // the answer may come all the same
 		t := time.NewTimer(l.o.ReconnectWait)

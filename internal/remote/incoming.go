@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/httpclient"
@@ -156,7 +159,11 @@ func (l *Link) failAll(f failure) {
 	l.mu.Lock()
 	var lost []*message
 	for _, msg := range l.pending {
-		if msg.posted && !msg.modern {
+		switch {
+		case !msg.posted || msg.modern:
+		case msg.posting:
+			msg.owed = &f
+		default:
 			lost = append(lost, msg)
 		}
 	}
@@ -227,6 +234,24 @@ func (r *refusal) notExecutedStatus() bool {
 	return false
 }
 
+// maxWhy bounds a reason that is no message, in bytes.
+const maxWhy = 200
+
+// why is the reason in a refusal, "" for none: that of an error, or a line of
+// plain text, as those say who guard a server.
+func (r *refusal) why() (text string) {
+	if r.fault != nil {
+		_ = json.Unmarshal(jsonrpc.Get(r.fault.Raw(jsonrpc.Error), "message"), &text)
+		return text
+	}
+	kind, _, _ := mime.ParseMediaType(r.header.Get("Content-Type"))
+	line, _, _ := bytes.Cut(bytes.TrimSpace(r.body), []byte("\n"))
+	if kind != "text/plain" || !utf8.Valid(line) {
+		return ""
+	}
+	return strings.ToValidUTF8(string(line[:min(len(line), maxWhy)]), "")
+}
+
 // refused answers a request that the server answered without success. A
 // JSON-RPC error is the answer, unless the status says that it is not MCP that
 // speaks: it stands for who may call, or whether the server is there.
@@ -242,11 +267,11 @@ func (l *Link) refused(msg *message, r *refusal, also string) {
 	if r.notExecutedStatus() {
 		f.outcome = notExecuted
 	}
-	if r.fault != nil {
-		var why string
-		if json.Unmarshal(jsonrpc.Get(r.fault.Raw(jsonrpc.Error), "message"), &why) == nil {
-			f.text += ": " + why
-		}
+	if r.status == http.StatusBadRequest && !msg.modern && !era.Known(msg.method) {
+		f.code = jsonrpc.CodeMethodNotFound // some servers say no more of a method that they do not know
+	}
+	if why := r.why(); why != "" {
+		f.text += ": " + why
 	}
 	if also != "" {
 		f.text += "; " + also

@@ -35,9 +35,11 @@ type message struct {
 
 	// Guarded by the link's mu.
 	dispatched bool
-	posted     bool // it may have reached the server
-	released   bool // it does not count as waiting any more
-	failed     bool // its answer is an error of the link's own
+	posted     bool     // it may have reached the server
+	posting    bool     // that will be known in a moment
+	owed       *failure // what it then ends with, if it has
+	released   bool     // it does not count as waiting any more
+	failed     bool     // its answer is an error of the link's own
 }
 
 func (msg *message) request() bool { return msg.m.Kind() == jsonrpc.Request }

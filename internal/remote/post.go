@@ -89,17 +89,23 @@ func (l *Link) post(ctx context.Context, msg *message) (*httpclient.Response, *r
 			return nil, nil, nil, err
 		}
 		credentials := l.client.Header().Get("Authorization")
-		l.setPosted(msg, true)
-		resp, err := l.client.Do(ctx, httpclient.Request{Method: http.MethodPost, URL: to.url, Header: to.header, Body: msg.m.Bytes(), Wrote: msg.markWrote})
+		l.setPosting(msg)
+		resp, err := l.client.Do(ctx, httpclient.Request{Method: http.MethodPost, URL: to.url, Header: to.header, Body: msg.m.Bytes(), Wrote: func() { l.wrote(msg) }})
 		if err != nil {
 			f, _ := errors.AsType[*httpclient.Failure](err)
-			l.setPosted(msg, f.Sent)
+			if owed := l.setPosted(msg, f.Sent); owed != nil {
+				return nil, nil, to, owed
+			}
 			if ctx.Err() != nil || final(err) || f.Sent && !msg.safe() || !l.waitFor(ctx, p.next(sendFirst, sendMax), until) {
 				return nil, nil, to, err
 			}
 			continue
 		}
 		if resp.Status/100 == 2 {
+			if owed := l.setPosted(msg, true); owed != nil {
+				discard(resp)
+				return nil, nil, to, owed
+			}
 			return resp, nil, to, nil
 		}
 		r := l.refusalOf(msg, resp)
@@ -108,7 +114,7 @@ func (l *Link) post(ctx context.Context, msg *message) (*httpclient.Response, *r
 			authorized = true // the token was replaced meanwhile
 			continue
 		case l.lost(msg, r, to) && !renewed:
-			l.setPosted(msg, false)
+			_ = l.setPosted(msg, false)
 			if err := l.renew(ctx, to); err != nil {
 				return nil, nil, to, &failure{outcome: notExecuted, status: r.status, text: fmt.Sprintf("the session is gone: %v", err)}
 			}
@@ -117,9 +123,15 @@ func (l *Link) post(ctx context.Context, msg *message) (*httpclient.Response, *r
 		case l.again(ctx, msg, r, &p, until):
 			continue
 		}
-		l.setPosted(msg, !r.notExecutedStatus())
+		_ = l.setPosted(msg, !r.notExecutedStatus()) // the refusal is its end
 		return nil, r, to, nil
 	}
+}
+
+// wrote notes that the server was sent a message.
+func (l *Link) wrote(msg *message) {
+	l.reached.CompareAndSwap(0, time.Now().UnixNano())
+	msg.markWrote()
 }
 
 // again waits for another try at a request that was refused for now, if it may
@@ -163,10 +175,23 @@ func (l *Link) isPosted(msg *message) bool {
 	return msg.posted
 }
 
-func (l *Link) setPosted(msg *message, posted bool) {
+// setPosting says that the message is on its way, and may have arrived.
+func (l *Link) setPosting(msg *message) {
 	l.mu.Lock()
-	msg.posted = posted
+	msg.posted, msg.posting, msg.owed = true, true, nil
 	l.mu.Unlock()
+}
+
+// setPosted says whether it may have arrived. If it has, and what it went to is
+// lost meanwhile, the failure is returned that it ends with.
+func (l *Link) setPosted(msg *message, posted bool) (owed error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if posted && msg.owed != nil {
+		owed = msg.owed
+	}
+	msg.posted, msg.posting, msg.owed = posted, false, nil
+	return owed
 }
 
 // errand sends what has no answer: any success is good, and whatever stands in

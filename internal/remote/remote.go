@@ -16,10 +16,12 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/era/stateless"
+	"github.com/holdfast-mcp/holdfast/internal/era/streamable"
 	"github.com/holdfast-mcp/holdfast/internal/httpclient"
 	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
@@ -30,7 +32,8 @@ import (
 var (
 	// ErrRefused: the server has ended the session and refuses a new one.
 	ErrRefused = errors.New("remote: the server refuses a new session")
-	// ErrChanged: the new session promises something else than the one before.
+	// ErrChanged: the new session promises less than the one before, or is of
+	// another revision.
 	ErrChanged = errors.New("remote: the server is not the one that it was")
 )
 
@@ -123,6 +126,8 @@ type Link struct {
 
 	up up
 
+	reached atomic.Int64 // when the server was first sent something, in nanoseconds since 1970; 0: not yet
+
 	mu       sync.Mutex // guards the fields below
 	err      error      // why nothing is taken any more
 	queue    []*message
@@ -176,6 +181,15 @@ func (l *Link) Send(m *jsonrpc.Message, edits ...jsonrpc.Edit) error {
 // SendRaw queues a message.
 func (l *Link) SendRaw(line []byte) error { return l.enqueue(append([]byte(nil), line...)) }
 
+// Reached returns when the server was sent something for the first time, the
+// zero time if it was not yet.
+func (l *Link) Reached() time.Time {
+	if at := l.reached.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
 // settle is how long Stop waits for notifications that were sent before it.
 const settle = 500 * time.Millisecond
 
@@ -202,6 +216,7 @@ func (l *Link) Stop() {
 		case <-l.ctx.Done():
 		}
 		late.Stop()
+		opening := l.opening()
 		l.mu.Lock()
 		sess := l.session
 		l.mu.Unlock()
@@ -209,6 +224,9 @@ func (l *Link) Stop() {
 		l.end(sess)
 		l.wg.Wait()
 		l.last.Wait()
+		if opening != nil && (sess == nil || sess.ID != opening.given) {
+			l.end(&session{Session: streamable.Session{ID: opening.given}})
+		}
 		l.client.Close()
 		l.up.close(stdio.ErrClosed)
 	})

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
 	"github.com/holdfast-mcp/holdfast/internal/era/streamable"
 	"github.com/holdfast-mcp/holdfast/internal/httpclient"
+	"github.com/holdfast-mcp/holdfast/internal/stdio"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -85,8 +87,13 @@ func (l *Link) open(msg *message) {
 	}
 }
 
-// initialized delivers the end of the handshake, before anything that comes
-// after it, and then opens the standing stream.
+// standingWait is how long what comes after the handshake waits for the server's
+// standing stream to begin. Some servers put their questions there, and forget
+// those that they have while there is none.
+const standingWait = time.Second
+
+// initialized delivers the end of the handshake, and then opens the standing
+// stream, before anything that comes after it.
 func (l *Link) initialized(msg *message) {
 	l.mu.Lock()
 	l.greeted = bytes.Clone(msg.m.Bytes())
@@ -96,18 +103,28 @@ func (l *Link) initialized(msg *message) {
 	sess, events := l.session, l.events
 	l.mu.Unlock()
 	if sess != nil && events == nil {
-		l.wg.Go(func() { l.listen(sess) }) // ends with the session
+		tried := make(chan struct{})
+		l.wg.Go(func() { l.listen(sess, sync.OnceFunc(func() { close(tried) })) }) // ends with the session
+		late := time.NewTimer(standingWait)
+		defer late.Stop()
+		select {
+		case <-tried:
+		case <-late.C:
+		case <-l.ctx.Done():
+		}
 	}
 }
 
 // listen holds the stream of what belongs to no request. A server need not have
-// one.
-func (l *Link) listen(sess *session) {
+// one. tried is called once it is known whether it is there.
+func (l *Link) listen(sess *session, tried func()) {
+	defer tried()
 	cur := &cursor{}
 	var p pace
 	to := &route{url: l.url, sess: sess}
 	for sess.ctx.Err() == nil && !l.streamless() {
 		resp, cancel, err := l.get(sess.ctx, sess, cur.last)
+		tried()
 		wait := cur.base()
 		if err != nil {
 			g, _ := errors.AsType[*getError](err)
@@ -180,11 +197,15 @@ func (l *Link) renew(ctx context.Context, to *route) error {
 		l.flight = f
 		l.wg.Go(func() { // bounded by the times of its requests
 			f.err = l.reopen(to.sess)
+			over := errors.Is(f.err, ErrRefused) || errors.Is(f.err, ErrChanged)
 			l.mu.Lock()
 			l.flight = nil
+			if over && l.err == nil { // together: nobody may start another flight
+				l.err = fmt.Errorf("%w: %w", stdio.ErrClosed, f.err)
+			}
 			l.mu.Unlock()
 			close(f.done)
-			if errors.Is(f.err, ErrRefused) || errors.Is(f.err, ErrChanged) {
+			if over {
 				l.giveUp(f.err)
 			}
 		})
@@ -214,7 +235,7 @@ func (l *Link) reopen(old *session) error {
 	greeted := l.greeted != nil
 	l.mu.Unlock()
 	if greeted {
-		l.wg.Go(func() { l.listen(fresh) }) // ends with the session
+		l.wg.Go(func() { l.listen(fresh, func() {}) }) // ends with the session
 	}
 	l.up.renewed()
 	return nil
@@ -242,7 +263,7 @@ func (l *Link) greet(to *route) (*session, error) {
 			return nil, fmt.Errorf("remote: initialize: %.500s", fault) // it is not there
 		}
 		return nil, fmt.Errorf("%w: %.500s", ErrRefused, fault)
-	case !era.SamePromise(promise, answer.Raw(jsonrpc.Result)):
+	case !era.KeepsPromise(promise, answer.Raw(jsonrpc.Result)):
 		return nil, ErrChanged
 	}
 	fresh := l.newSession(msg.given, answer.Raw(jsonrpc.Result))
@@ -258,6 +279,32 @@ func (l *Link) greet(to *route) (*session, error) {
 	note.own, note.fixed = true, to
 	l.errand(note)
 	return fresh, nil
+}
+
+// opening returns the initialize that the server has not answered, nil for none,
+// once the server has begun to, or for StopTimeout. It may have opened a session
+// already, which nobody else would end: the message has its id when all
+// goroutines have ended.
+func (l *Link) opening() *message {
+	l.mu.Lock()
+	var opening *message
+	for _, msg := range l.pending {
+		if msg.handshake() && msg.posted {
+			opening = msg
+		}
+	}
+	l.mu.Unlock()
+	if opening == nil {
+		return nil
+	}
+	late := time.NewTimer(l.o.StopTimeout)
+	defer late.Stop()
+	select {
+	case <-opening.begun:
+	case <-late.C:
+	case <-l.ctx.Done():
+	}
+	return opening
 }
 
 // end tells the server that the session is over, if it has any.

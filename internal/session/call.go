@@ -31,11 +31,14 @@ type call struct {
 	entry             *call // whose answer it gets, by the book: its own, mostly; nil: not in the book; guarded by sess.mu until the call is on its way
 	keep              bool  // not cancelled for want of a reader; guarded by sess.mu
 	handedOver        bool  // its answer is not the execution's; guarded by sess.mu
+	asTask            bool  // its answer is a task of this session's
 	began             time.Time
 	params            []byte        // as they came, unless they are long
 	spelled           *ledger.Print // of params that are not kept
 	quiet             bool          // it wants no progress; who joins it may
 	place             calls.Place
+	task              *task                // that it executes
+	awaits            *task                // whose result it asks for; guarded by sess.mu
 	root              atomic.Pointer[call] // whose request the server has: itself, mostly
 
 	// Of a root, guarded by its session's mu.
@@ -84,7 +87,7 @@ func (c *call) Place() *calls.Place { return &c.place }
 // Claim implements calls.Owner.
 func (c *call) Claim() ledger.Claim {
 	rules := c.sess.o.Rules(c.Name())
-	return ledger.Claim{Principal: c.sess.who.Caller, Print: c.print, Policy: rules.Policy(false)}
+	return ledger.Claim{Principal: c.claimant().Caller, Print: c.print, Policy: rules.Policy(false)}
 }
 
 // Answer implements calls.Owner.
@@ -111,7 +114,9 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 		return false
 	}
 	rules := s.o.Rules(c.Name())
-	claim := ledger.Claim{Principal: s.who.Caller, Key: key, KeyPrincipal: s.who.KeyHolder, Print: c.print, Policy: rules.Policy(key != "")}
+	c.asTask = s.o.Tasks != nil && s.wantsTask(m)
+	who := c.claimant()
+	claim := ledger.Claim{Principal: who.Caller, Key: key, KeyPrincipal: who.KeyHolder, Print: c.print, Policy: rules.Policy(key != "")}
 	if len(c.params) == 0 { // none, or too long to be kept
 		p := calls.Spelled(m)
 		c.spelled = &p
@@ -121,7 +126,7 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 	}
 	var like calls.Likeness // on a pipe no connection is lost unnoticed
 	if s.identified {
-		like = calls.Like(s.who.Caller, m)
+		like = calls.Like(who.Caller, m)
 	}
 	out, root, answer := book.Enter(claim, like, c)
 	s.mu.Lock()
@@ -234,10 +239,16 @@ func (s *Session) Message(of *conversation.Call, msg []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // appended with the lock held: who joins must miss nothing
 	if of == nil {
-		s.generalLocked(msg)
+		if !s.strayLocked(msg) {
+			s.generalLocked(msg)
+		}
 		return
 	}
 	c := of.Data.(*call)
+	if c.task != nil {
+		c.task.hearLocked(msg)
+		return
+	}
 	if c.heir == nil && len(c.more) == 0 && !c.quiet {
 		s.streamForLocked(c).log.Append(msg, false)
 		return
@@ -277,6 +288,9 @@ func (s *Session) Answer(of *conversation.Call, msg []byte) {
 	c := of.Data.(*call)
 	if of.Is("initialize") {
 		s.negotiated(msg)
+	}
+	if s.o.Tasks != nil && (of.Is("initialize") || of.Is("tools/list")) {
+		msg = s.offerTasks(of.Method(), msg)
 	}
 	state := ledger.Lost
 	switch cause := of.Cause; {
@@ -353,6 +367,9 @@ func (c *call) giveUp(m *jsonrpc.Message) bool {
 	case root.over:
 		o.mu.Unlock()
 		return false
+	case c.awaits != nil:
+		c.awaits.forsakeLocked(c)
+		passed = true
 	case root.currentLocked() != c: // one of those that get a copy
 		for i, f := range root.more {
 			if f == c {

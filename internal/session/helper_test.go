@@ -63,6 +63,7 @@ func open(t testing.TB, r *Registry, single bool) (*Session, *server) {
 type server struct {
 	mu     sync.Mutex // guards the fields below
 	calls  []*conversation.Call
+	sent   []string // the requests
 	heard  []string // methods of notifications, and replies
 	gaveUp []string // ids of cancelled calls
 	left   []string // the reasons
@@ -75,7 +76,7 @@ func (s *server) Call(call *conversation.Call, m *jsonrpc.Message) error {
 	if s.fail != nil {
 		return s.fail
 	}
-	s.calls = append(s.calls, call)
+	s.calls, s.sent = append(s.calls, call), append(s.sent, string(m.Bytes()))
 	return nil
 }
 

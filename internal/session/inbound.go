@@ -37,6 +37,7 @@ func (s *Session) takeReply(m *jsonrpc.Message) {
 		return
 	}
 	s.mu.Lock()
+	s.repliedLocked(string(m.Raw(jsonrpc.ID)))
 	var owners []*Session
 	for _, c := range s.calls {
 		if c.root.Load() != c {
@@ -77,7 +78,7 @@ func (s *Session) takeRequest(st *Stream, m *jsonrpc.Message, key string) {
 		s.settle(c, jsonrpc.AppendError(nil, c.ID, jsonrpc.CodeInvalidRequest, err.Error(), nil))
 		return
 	}
-	if !c.enter(m, key) {
+	if !c.enter(m, key) || s.o.Tasks != nil && s.takeTask(conv, c, m) {
 		return
 	}
 	if err := conv.Call(&c.Call, m); err != nil {
@@ -215,6 +216,10 @@ func (s *Session) negotiated(msg []byte) {
 // settle writes the answer to a call to its stream, and ends the stream with
 // the last one.
 func (s *Session) settle(c *call, msg []byte) {
+	if c.task != nil {
+		c.task.conclude(msg)
+		return
+	}
 	st := c.st
 	s.mu.Lock()
 	defer s.mu.Unlock() // until the answer stands among those to be delivered

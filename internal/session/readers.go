@@ -38,6 +38,9 @@ func (st *Stream) delivered(pos eventlog.Seq) {
 // change of that, without the lock.
 func (st *Stream) readChanged() {
 	s := st.sess
+	if s.o.Tasks != nil {
+		s.readersChanged()
+	}
 	if s.book == nil {
 		return
 	}

@@ -28,6 +28,7 @@ type RegistryOptions struct {
 	Liveness liveness.Settings             // how silent clients are judged; a negative interval: without pings
 	Rules    func(tool string) calls.Rules // what holds for a call; needed with a book
 	Observe  func(observe.Event)           // nil: nobody is told
+	Tasks    *TaskOptions                  // nil: no tool is offered as a task
 }
 
 // Registry holds the live sessions by id. Safe for concurrent use.
@@ -41,6 +42,11 @@ type Registry struct {
 
 // NewRegistry returns an empty registry.
 func NewRegistry(opts RegistryOptions) *Registry {
+	if opts.Tasks != nil {
+		own := *opts.Tasks
+		own.shelf = calls.NewShelf[*task]()
+		opts.Tasks = &own
+	}
 	return &Registry{opts: opts, all: map[string]*Session{}}
 }
 
@@ -153,7 +159,7 @@ func (r *Registry) sweep(now time.Time) {
 			r.remove(s)
 		case s.single && !s.keeps() && s.quietFor(now, false) >= r.opts.Grace:
 			r.End(s, ErrAbandoned)
-		case s.quietFor(now, true) >= r.opts.Timeout:
+		case s.quietFor(now, true) >= r.opts.Timeout && !s.owes():
 			r.End(s, ErrIdle)
 		}
 	}

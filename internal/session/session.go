@@ -116,6 +116,7 @@ type Session struct {
 	identified bool // by its connections
 	calls      map[string]*call
 	pulse      pulse
+	desk       *desk              // of tasks; nil: the gateway offers none
 	lent       map[*call]bool     // calls of this conversation that another session's client waits for
 	streams    map[uint64]*Stream // that have given out event ids
 	posts      []*Stream          // with unanswered calls, oldest first
@@ -132,7 +133,7 @@ var _ conversation.Peer = (*Session)(nil)
 // newSession returns a session without a conversation.
 func newSession(id string, single bool, o *RegistryOptions) *Session {
 	s := &Session{ID: id, single: single, o: o, limits: o.Limits.withDefaults(), book: o.Book, opened: time.Now(), used: time.Now(), done: make(chan struct{})}
-	s.who = Who{"session\x00" + id, "session\x00" + id}
+	s.who = s.only()
 	s.general.sess = s
 	s.general.log.SetLimits(s.limits.Stream)
 	return s
@@ -238,6 +239,7 @@ func (s *Session) End(cause error) bool {
 	s.calls, s.parked = nil, nil
 	s.mu.Unlock()
 	s.endCalls(running, cause)
+	s.closeTasks()
 	s.leaveUnlessLent()
 	s.mu.Lock()
 	for _, r := range parked {

@@ -162,12 +162,20 @@ func (s *Session) pruneLocked() {
 func (s *Session) drop(st *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	st.dropLocked()
+}
+
+// dropLocked does so, and reports whether it did: not while a call or a reader
+// needs the stream.
+func (st *Stream) dropLocked() bool {
+	s := st.sess
 	if st == &s.general || st.pending > 0 || st.reader != nil {
-		return
+		return false
 	}
 	delete(s.streams, st.num)
 	st.ends = nil
 	st.log.Release()
+	return true
 }
 
 // Abandon says that nobody will read the stream: what it holds, and what may

@@ -143,7 +143,7 @@ func TestStatuses(t *testing.T) {
 		words      string
 	}{
 		{"a call", ask("1", "tools/call", `"name":"echo","arguments":{"n":1.0}`), nil, 200, `"structuredContent":{"n":1.0}`},
-		{"discover", ask("1", "server/discover", ""), nil, 200, `"supportedVersions":["2026-07-28"]`},
+		{"discover", ask("1", "server/discover", ""), nil, 200, `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]`},
 		{"an unknown method", ask("1", "no/such", ""), nil, 404, "-32601"},
 		{"a removed method", ask("1", "initialize", ""), nil, 404, "-32601"},
 		{"ping", ask("1", "ping", ""), nil, 404, "-32601"},

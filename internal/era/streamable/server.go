@@ -162,7 +162,7 @@ func (s *Server) route(x *exchange) *wire.Refusal {
 	if sess == nil {
 		return s.sessionless(x)
 	}
-	if x.requests > 0 && s.o.Draining() {
+	if x.requests > 0 && s.o.Draining() && !(len(x.messages) == 1 && sess.AboutTasks(first)) {
 		return draining(first.LegalID())
 	}
 	s.serve(x, sess)
