@@ -2,6 +2,8 @@ package httpclient
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"net/http/httptrace"
 	"strings"
@@ -19,7 +21,12 @@ func traced(ctx context.Context, reached *atomic.Bool, wrote func()) context.Con
 	var once sync.Once
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { reached.Store(false) },
-		GotConn: func(httptrace.GotConnInfo) { reached.Store(true) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			reached.Store(true)
+			if info.Reused {
+				suspect(info.Conn)
+			}
+		},
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if wrote != nil && info.Err == nil {
 				once.Do(wrote)
@@ -43,6 +50,25 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 type boundedConn struct {
 	net.Conn
 	limit time.Duration
+	look  atomic.Bool // before the next write, whether the server has closed it
+}
+
+// errStale is what the first write of a request says on a connection that the
+// server has closed. Nothing was written, so net/http takes another one.
+var errStale = errors.New("httpclient: the connection was closed while it was not in use")
+
+// suspect makes the next write on a pooled connection look first: net/http
+// notices an end only when its reading goroutine comes to run.
+func suspect(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		if secure.ConnectionState().NegotiatedProtocol == "h2" {
+			return // shared: others read from it
+		}
+		conn = secure.NetConn()
+	}
+	if b, ok := conn.(*boundedConn); ok {
+		b.look.Store(true)
+	}
 }
 
 // chunk is how much one deadline is for.
@@ -50,6 +76,9 @@ const chunk = 64 << 10
 
 // Write implements net.Conn.
 func (c *boundedConn) Write(p []byte) (int, error) {
+	if c.look.Swap(false) && stale(c.Conn) {
+		return 0, errStale
+	}
 	n := 0
 	for n < len(p) {
 		if err := c.SetWriteDeadline(time.Now().Add(c.limit)); err != nil {
