@@ -17,6 +17,8 @@ type column struct {
 	counted []string // counted though the suite requires them at no revision
 	also    []string // not counted, and must be clean all the same
 	excused []excuse // cannot be clean, whatever a gateway does
+	plain   bool     // of the server itself, with no gateway: not judged
+	direct  int      // of a gateway before a server on the network: how many columns before it that server's own is; 0: none
 }
 
 // excuse is why a scenario cannot be clean before one server. It is judged
@@ -34,6 +36,7 @@ const (
 	multiRound  = "input-required-result-multi-round"
 	extraParams = "input-required-result-ignore-extra-params"
 
+	cannotAsk  = "this server keeps no sessions, and so has no way to ask a client of the handshake era; it does not pass these itself"
 	asksOfUser = "their tools call the function of go-sdk that asks a client of the handshake era, and go-sdk refuses that while it serves 2026-07-28"
 )
 
@@ -77,8 +80,37 @@ var sets = []set{
 
 var modernAlso = []string{jsonSchema, "http-header-validation", "http-custom-header-server-validation"}
 
-// want is how many scenarios of a column must be clean.
-func (c column) want() int { return c.total - len(c.excused) }
+// sessionless is shown by the server's own column.
+var sessionless = []excuse{
+	{"tools-call-sampling", cannotAsk}, {"tools-call-elicitation", cannotAsk},
+	{"elicitation-sep1034-defaults", cannotAsk}, {"elicitation-sep1330-enums", cannotAsk},
+}
+
+var legacyModern = append([]excuse{multiRoundOnce}, keyed...)
+
+// networks are the runs before servers on the network, each beside that of the
+// server itself.
+var networks = []set{
+	{"2025-11-25", []column{
+		{label: "direct-stateful-2025-11-25", title: "stateful, itself", plain: true},
+		{label: "up-stateful-2025-11-25", title: "stateful", total: 30, also: []string{lifecycle, jsonSchema}, direct: 1},
+		{label: "direct-stateless-2025-11-25", title: "stateless, itself", plain: true},
+		{label: "up-stateless-2025-11-25", title: "stateless", total: 30, also: []string{lifecycle, jsonSchema}, direct: 1, excused: sessionless},
+		{label: "direct-sse-2025-11-25", title: "HTTP+SSE, itself", plain: true},
+		{label: "up-sse-2025-11-25", title: "HTTP+SSE", total: 30, also: []string{lifecycle, jsonSchema}, direct: 1},
+		{label: "direct-both-2025-11-25", title: "both eras, itself", plain: true},
+		{label: "up-both-2025-11-25", title: "both eras", total: 30, also: []string{lifecycle, jsonSchema}, direct: 1},
+	}},
+	{"2026-07-28", []column{
+		{label: "direct-stateful-2026-07-28", title: "stateful, itself", plain: true},
+		{label: "up-stateful-2026-07-28", title: "stateful", total: 37, also: modernAlso, direct: 1, excused: legacyModern},
+		{label: "direct-stateless-2026-07-28", title: "stateless, itself", plain: true},
+		{label: "up-stateless-2026-07-28", title: "stateless", total: 37, also: modernAlso, direct: 1},
+		{label: "up-sse-2026-07-28", title: "HTTP+SSE", total: 37, also: modernAlso, excused: legacyModern},
+		{label: "direct-both-2026-07-28", title: "both eras, itself", plain: true},
+		{label: "up-both-2026-07-28", title: "both eras", total: 37, also: modernAlso, direct: 1},
+	}},
+}
 
 func (c column) excuses(scenario string) bool {
 	for _, e := range c.excused {

@@ -44,7 +44,9 @@ type list struct {
 type result struct {
 	lists    []list                 // as sets
 	found    [][]map[string]outcome // as the columns of sets
-	tasks    map[string]outcome     // of the scenarios of the tasks extension
+	networks [][]map[string]outcome // as the columns of networks
+	clients  []clientLeg
+	tasks    map[string]outcome // of the scenarios of the tasks extension
 	polling  []check
 	fixture  answers
 	versions []string // of the suite and the servers
@@ -90,7 +92,17 @@ func collect(home string, servers ...string) (result, error) {
 		}
 		res.lists, res.found = append(res.lists, l), append(res.found, found)
 	}
+	for _, s := range networks {
+		_, found, err := collectSet(suite, filepath.Join(home, "out"), s)
+		if err != nil {
+			return res, err
+		}
+		res.networks = append(res.networks, found)
+	}
 	var err error
+	if res.clients, err = collectClients(suite, filepath.Join(home, "out")); err != nil {
+		return res, err
+	}
 	if res.tasks, err = collectTasks(filepath.Join(home, "out"), res.lists[len(res.lists)-1].unscored); err != nil {
 		return res, err
 	}
@@ -109,12 +121,7 @@ func collect(home string, servers ...string) (result, error) {
 }
 
 func collectSet(suite, out string, s set) (l list, all []map[string]outcome, err error) {
-	f, err := os.Open(filepath.Join(suite, "requirements", s.revision+".yaml"))
-	if err != nil {
-		return l, nil, err
-	}
-	defer f.Close()
-	if l, err = requirements(f); err != nil {
+	if l, err = listOf(suite, s.revision, "server"); err != nil {
 		return l, nil, err
 	}
 	for _, c := range s.columns {
@@ -125,6 +132,16 @@ func collectSet(suite, out string, s set) (l list, all []map[string]outcome, err
 		all = append(all, found)
 	}
 	return l, all, nil
+}
+
+// listOf is what the suite asks of a leg at a revision.
+func listOf(suite, revision, leg string) (list, error) {
+	f, err := os.Open(filepath.Join(suite, "requirements", revision+".yaml"))
+	if err != nil {
+		return list{}, err
+	}
+	defer f.Close()
+	return requirements(f, leg)
 }
 
 // taskNames are the scenarios of the tasks extension.
@@ -155,10 +172,9 @@ func readJSON(file string, into any) error {
 	return nil
 }
 
-// requirements reads the server leg of the suite's list of a revision: the
-// lists of names under "server:", and the names under "not_scored:" whose leg
-// is the server.
-func requirements(r io.Reader) (list, error) {
+// requirements reads one leg of the suite's list of a revision: the names under
+// the leg's own, and those under "not_scored:" that are of this leg.
+func requirements(r io.Reader, leg string) (list, error) {
 	var l list
 	var section, scenario string
 	lines := bufio.NewScanner(r)
@@ -169,11 +185,11 @@ func requirements(r io.Reader) (list, error) {
 		case line == "" || strings.HasPrefix(line, "#"):
 		case !strings.HasPrefix(line, " "):
 			section = strings.TrimSuffix(line, ":")
-		case section == "server":
+		case section == leg:
 			l.required = append(l.required, key)
 		case section == "not_scored" && key == "scenario":
 			scenario = value
-		case section == "not_scored" && key == "leg" && value == "server":
+		case section == "not_scored" && key == "leg" && value == leg:
 			l.unscored = append(l.unscored, scenario)
 		}
 	}
@@ -220,6 +236,12 @@ func judge(res result) []string {
 			_, bad := clean(c, c.name(s), res.lists[i], res.found[i][j])
 			all = append(all, bad...)
 		}
+	}
+	for i, s := range networks {
+		all = append(all, judgeNetwork(s, res.lists[i], res.networks[i])...)
+	}
+	for _, leg := range res.clients {
+		all = append(all, leg.judge()...)
 	}
 	for _, name := range taskNames(res.lists[len(res.lists)-1].unscored) {
 		if o := res.tasks[name]; o.State != "PASS" && (name != unchecked || o.State != "SKIP") {

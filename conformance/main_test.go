@@ -25,7 +25,7 @@ not_scored:
 `
 
 func TestRequirements(t *testing.T) {
-	l, err := requirements(strings.NewReader(yaml))
+	l, err := requirements(strings.NewReader(yaml), "server")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,10 @@ func TestRequirements(t *testing.T) {
 	if want := []string{lifecycle}; !slices.Equal(l.unscored, want) {
 		t.Errorf("unscored: got %q, want %q", l.unscored, want)
 	}
-	if _, err := requirements(strings.NewReader("client:\n  - ping\n")); err == nil {
+	if l, err = requirements(strings.NewReader(yaml), "client"); err != nil || !slices.Equal(l.required, []string{"initialize"}) || !slices.Equal(l.unscored, []string{"auth/dpop"}) {
+		t.Errorf("of the client's leg: %+v, %v", l, err)
+	}
+	if _, err := requirements(strings.NewReader("client:\n  - ping\n"), "server"); err == nil {
 		t.Error("a list without server scenarios was taken")
 	}
 }
@@ -77,6 +80,9 @@ func nothing() result {
 	for _, s := range sets {
 		res.lists = append(res.lists, list{})
 		res.found = append(res.found, make([]map[string]outcome, len(s.columns)))
+	}
+	for _, s := range networks {
+		res.networks = append(res.networks, make([]map[string]outcome, len(s.columns)))
 	}
 	return res
 }
