@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rs/cors"
 
@@ -55,6 +56,8 @@ type guard struct {
 	hosts   map[string]bool
 	origins map[string]bool
 	cors    *cors.Cors
+
+	lastHost atomic.Pointer[string] // allowed; the next request's is the same, mostly
 }
 
 // ServeHTTP implements http.Handler.
@@ -87,8 +90,15 @@ func refuse(w http.ResponseWriter, text string) {
 }
 
 func (g *guard) hostAllowed(host string) bool {
+	if last := g.lastHost.Load(); last != nil && *last == host {
+		return true
+	}
 	name := hostname(host)
-	return Loopback(name) || g.hosts[name] || g.hosts["*"]
+	allowed := Loopback(name) || g.hosts[name] || g.hosts["*"]
+	if allowed {
+		g.lastHost.Store(&host)
+	}
+	return allowed
 }
 
 // originAllowed admits pages of loopback names, of the host itself if it was

@@ -159,7 +159,7 @@ func (s *Server) Message(w http.ResponseWriter, r *http.Request) {
 		wire.Refuse(w, http.StatusMethodNotAllowed, jsonrpc.CodeInvalidRequest, nil, "messages are posted here")
 		return
 	}
-	id := r.URL.Query().Get("sessionId")
+	id := sessionID(r)
 	if id == "" {
 		wire.Refuse(w, http.StatusBadRequest, jsonrpc.CodeInvalidRequest, nil, "sessionId is missing: post to the URL that the stream's endpoint event names")
 		return
@@ -179,6 +179,15 @@ func (s *Server) Message(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
+}
+
+// sessionID returns what the query of a message's URL names, without parsing it
+// whole where it is as the endpoint event spells it.
+func sessionID(r *http.Request) string {
+	if id, ok := strings.CutPrefix(r.URL.RawQuery, "sessionId="); ok && !strings.ContainsAny(id, "%+&;=") {
+		return id
+	}
+	return r.URL.Query().Get("sessionId")
 }
 
 // codeNoSession goes with 404, as in the official SDKs.

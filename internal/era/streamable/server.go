@@ -45,7 +45,8 @@ type Options struct {
 
 // Server is the handler of one MCP endpoint. Safe for concurrent use.
 type Server struct {
-	o Options
+	o      Options
+	timers sync.Pool // of *time.Timer, for the answer grace
 
 	mu        sync.Mutex           // guards the field below
 	abandoned map[string][]*orphan // oldest first
