@@ -18,7 +18,6 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"os"
-	"sync/atomic"
 	"time"
 )
 
@@ -231,19 +230,36 @@ func port(u *url.URL) string {
 	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
 }
 
-// send sends one request to one address. net/http itself sends again what it
-// knows not to have left, which takes a body that can be had again, and any
-// request that carries an idempotency key, which is therefore not passed on.
+// maxStale bounds how many pooled connections that turn out to be closed one
+// request meets with.
+const maxStale = 8
+
+// send sends one request to one address.
 func (c *Client) send(ctx context.Context, r Request, at *url.URL) (*http.Response, error) {
-	var reached atomic.Bool
-	ctx = traced(ctx, &reached, r.Wrote)
+	for n := 1; ; n++ {
+		var t trip
+		resp, err := c.try(traced(ctx, &t, r.Wrote), r, at)
+		if err == nil {
+			return resp, nil
+		}
+		sent, pooled := t.sent()
+		if sent || !pooled || n == maxStale || ctx.Err() != nil {
+			return nil, &Failure{Sent: sent, Err: err}
+		}
+	}
+}
+
+// try is send once. net/http itself sends again most of what it knows not to have
+// left, which takes a body that can be had again, and any request that carries
+// an idempotency key, which is therefore not passed on.
+func (c *Client) try(ctx context.Context, r Request, at *url.URL) (*http.Response, error) {
 	var body io.Reader
 	if r.Body != nil {
 		body = bytes.NewReader(r.Body)
 	}
 	req, err := http.NewRequestWithContext(ctx, r.Method, at.String(), body)
 	if err != nil {
-		return nil, &Failure{Err: err}
+		return nil, err
 	}
 	for _, h := range []http.Header{c.Header(), r.Header} {
 		for name, values := range h {
@@ -272,7 +288,7 @@ func (c *Client) send(ctx context.Context, r Request, at *url.URL) (*http.Respon
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) {
 			err = cause
 		}
-		return nil, &Failure{Sent: reached.Load(), Err: fmt.Errorf("httpclient: %s: %w", r.Method, err)}
+		return nil, fmt.Errorf("httpclient: %s: %w", r.Method, err)
 	}
 	return resp, nil
 }
