@@ -16,7 +16,7 @@ test: ## hermetic: no network, no node, no python
 race: ## the same under the race detector
 	go test -race ./...
 
-fuzz: ## every fuzz target for ten seconds (FUZZTIME=1m for longer)
+fuzz: ## every fuzz target for six seconds (FUZZTIME=1m for longer)
 	.ci/run fuzz
 
 check: ## test, builds for Linux, macOS and Windows, gofmt, vet, fix, staticcheck, nested modules
