@@ -46,7 +46,7 @@ const (
 
 // isTask reports whether a result is a task.
 func isTask(result []byte) bool {
-	return string(jsonrpc.Get(result, "resultType")) == `"task"`
+	return bytes.Contains(result, []byte(`"task"`)) && string(jsonrpc.Get(result, "resultType")) == `"task"`
 }
 
 // follow begins to follow the task that a call was answered with.

@@ -90,16 +90,17 @@ var heldToken = []byte(`"held"`)
 // hold serves a request that may outlive its connection. ok is false if this
 // one does not.
 func (h *Host) hold(req Request, a *asked) (cancel func(reason string), fail *Failure, ok bool) {
-	if req.Receipt == nil || h.book == nil || !calls.Adoptable(a.method) || jsonrpc.Get(a.message.Raw(jsonrpc.Params), "requestState") != nil {
+	if req.Receipt == nil || h.book == nil || !calls.Adoptable(a.method) {
 		return nil, nil, false
 	}
 	key, err := calls.Key(req.Key, a.message)
-	if err != nil {
-		return nil, &Failure{Code: jsonrpc.CodeInvalidParams, Text: err.Error(), Data: []byte(`{"outcome":"not_executed"}`)}, true
-	}
 	rules := h.o.Rules(string(a.message.Text(jsonrpc.Name)))
-	if key == "" && rules.OnDisconnect != calls.Linger && rules.OnDisconnect != calls.Keep || rules.Adopt == ledger.Never {
+	plain := key == "" && rules.OnDisconnect != calls.Linger && rules.OnDisconnect != calls.Keep || rules.Adopt == ledger.Never
+	switch {
+	case err == nil && plain, jsonrpc.Get(a.message.Raw(jsonrpc.Params), "requestState") != nil:
 		return nil, nil, false
+	case err != nil:
+		return nil, &Failure{Code: jsonrpc.CodeInvalidParams, Text: err.Error(), Data: []byte(`{"outcome":"not_executed"}`)}, true
 	}
 	w := &caller{id: a.id, token: a.token, emit: a.emit}
 	hd := &held{h: h, method: a.method}

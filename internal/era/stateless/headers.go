@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-mcp/holdfast/internal/era"
-	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/internal/wire"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
@@ -140,7 +139,7 @@ func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, principal, too
 	ask := func(ctx context.Context, params []byte) ([]byte, error) {
 		return s.o.Host.Ask(ctx, principal, m, "tools/list", params)
 	}
-	who := exchange.Identity(principal, m)
+	who := s.schemas.who(principal, m)
 	refusal := compare(r, s.schemas.of(r.Context(), who, ask, tool, false), m)
 	if refusal != nil { // the tool may have changed
 		refusal = compare(r, s.schemas.of(r.Context(), who, ask, tool, true), m)

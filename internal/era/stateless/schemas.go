@@ -1,12 +1,15 @@
 package stateless
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/exchange"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -19,6 +22,8 @@ type mirroredParam struct {
 // schemas knows which arguments tools mirror, for each client: a server may show
 // one client tools that it does not show another. Safe for concurrent use.
 type schemas struct {
+	last atomic.Pointer[seen]
+
 	mu      sync.Mutex // guards the field below, and what it holds
 	clients map[[32]byte]*shown
 }
@@ -43,6 +48,26 @@ const (
 	schemasPages   = 100
 	schemasClients = 1024
 )
+
+// seen is who a request was of.
+type seen struct {
+	principal            string
+	client, capabilities []byte
+	id                   [32]byte
+}
+
+// who returns the identity of a request's client. That of the next request is
+// the same, mostly.
+func (c *schemas) who(principal string, m *jsonrpc.Message) [32]byte {
+	client, capabilities := m.Raw(jsonrpc.MetaClient), m.Raw(jsonrpc.MetaCapabilities)
+	if last := c.last.Load(); last != nil && last.principal == principal &&
+		bytes.Equal(last.client, client) && bytes.Equal(last.capabilities, capabilities) {
+		return last.id
+	}
+	id := exchange.Identity(principal, m)
+	c.last.Store(&seen{principal, bytes.Clone(client), bytes.Clone(capabilities), id})
+	return id
+}
 
 // of returns what a tool mirrors. A server that cannot be asked mirrors
 // nothing. One request asks for all of the same client that want to know; each
