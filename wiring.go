@@ -253,8 +253,12 @@ func tasksOf(s Server) func(tool string) exchange.TaskRule {
 	for _, t := range s.Tools {
 		some = some || t.Task == TaskAlways || t.Task == TaskRequired || t.TaskAfter > 0
 	}
-	if !some {
+	switch {
+	case !some:
 		return nil
+	case len(s.Tools) == 0: // it is asked for with every call
+		same := resolve("")
+		return func(string) exchange.TaskRule { return same }
 	}
 	return resolve
 }

@@ -96,8 +96,7 @@ func (h *Host) promise(req *Request, a *asked) (*job, *Failure) {
 	if h.o.Tasks == nil || a.method != "tools/call" {
 		return nil, nil
 	}
-	tool := string(a.message.Text(jsonrpc.Name))
-	rule := h.o.Tasks(tool)
+	rule := h.o.Tasks(string(a.message.Text(jsonrpc.Name)))
 	switch takes := era.TakesTasks(a.capabilities); {
 	case !takes && rule.Required:
 		return nil, missingTasks("the tool is served to clients only that can take tasks")
