@@ -118,10 +118,11 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 	who := c.claimant()
 	claim := ledger.Claim{Principal: who.Caller, Key: key, KeyPrincipal: who.KeyHolder, Print: c.print, Policy: rules.Policy(key != "")}
 	if len(c.params) == 0 { // none, or too long to be kept
-		p := calls.Spelled(m)
-		c.spelled = &p
-		if key != "" {
+		if key != "" { // it is fingerprinted now, and never again
 			claim.Print = calls.Print(m)
+		} else {
+			p := calls.Spelled(m)
+			c.spelled = &p
 		}
 	}
 	var like calls.Likeness // on a pipe no connection is lost unnoticed

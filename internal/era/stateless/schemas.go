@@ -56,6 +56,9 @@ type seen struct {
 	id                   [32]byte
 }
 
+// maxSeen bounds what is kept of a client's own words, in bytes.
+const maxSeen = 4 << 10
+
 // who returns the identity of a request's client. That of the next request is
 // the same, mostly.
 func (c *schemas) who(principal string, m *jsonrpc.Message) [32]byte {
@@ -65,6 +68,9 @@ func (c *schemas) who(principal string, m *jsonrpc.Message) [32]byte {
 		return last.id
 	}
 	id := exchange.Identity(principal, m)
+	if len(client)+len(capabilities) > maxSeen {
+		return id
+	}
 	c.last.Store(&seen{principal, bytes.Clone(client), bytes.Clone(capabilities), id})
 	return id
 }
