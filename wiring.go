@@ -342,6 +342,8 @@ func (g *Gateway) observe(server string) func(observe.Event) {
 		case e.Subject == observe.Call && e.Cause == observe.Answered, e.Subject == observe.Stream && (e.Cause == observe.Answered || e.Cause == observe.ClientLeft || e.Cause == observe.Superseded):
 			level = slog.LevelDebug // each client leaves some time
 		}
-		g.log.LogAttrs(context.Background(), level, cmp.Or(e.Text, string(e.Subject)+" ended"), e.Attrs()...)
+		if ctx := context.Background(); g.log.Enabled(ctx, level) {
+			g.log.LogAttrs(ctx, level, cmp.Or(e.Text, string(e.Subject)+" ended"), e.Attrs()...)
+		}
 	}
 }

@@ -23,8 +23,8 @@ var (
 // Field names a member whose place Parse notes.
 type Field uint8
 
-// The members that Parse finds. Those from Name to Token stand in params, the
-// last seven in params._meta.
+// The members that Parse finds. ResultType stands in result, those from Name to
+// Token in params, the last seven in params._meta.
 const (
 	noField Field = iota
 	Version       // "jsonrpc"
@@ -33,6 +33,7 @@ const (
 	Params
 	Result
 	Error
+	ResultType       // result.resultType: what kind of result it is; the first, if there are several
 	Name             // params.name: tools/call, prompts/get
 	URI              // params.uri: resources/*
 	Level            // params.level: logging/setLevel, notifications/message
@@ -59,6 +60,7 @@ type place uint8
 const (
 	inNothing place = iota
 	inEnvelope
+	inResult
 	inParams
 	inMeta
 )
@@ -86,6 +88,10 @@ func lookup(in place, key []byte) Field {
 		case "error":
 			return Error
 		}
+	case inResult:
+		if string(key) == "resultType" {
+			return ResultType
+		}
 	case inParams:
 		switch string(key) {
 		case "name":
@@ -104,22 +110,28 @@ func lookup(in place, key []byte) Field {
 			return Meta
 		}
 	case inMeta:
-		switch string(key) {
-		case "progressToken":
-			return MetaToken
-		case "io.modelcontextprotocol/protocolVersion":
-			return MetaVersion
-		case "io.modelcontextprotocol/clientInfo":
-			return MetaClient
-		case "io.modelcontextprotocol/clientCapabilities":
-			return MetaCapabilities
-		case "io.modelcontextprotocol/logLevel":
-			return MetaLogLevel
-		case "io.modelcontextprotocol/subscriptionId":
-			return MetaSubscription
-		case "dev.holdfast/idempotencyKey":
-			return MetaKey
-		}
+		return lookupMeta(key)
+	}
+	return noField
+}
+
+// lookupMeta returns the field that a key of _meta names.
+func lookupMeta(key []byte) Field {
+	switch string(key) {
+	case "progressToken":
+		return MetaToken
+	case "io.modelcontextprotocol/protocolVersion":
+		return MetaVersion
+	case "io.modelcontextprotocol/clientInfo":
+		return MetaClient
+	case "io.modelcontextprotocol/clientCapabilities":
+		return MetaCapabilities
+	case "io.modelcontextprotocol/logLevel":
+		return MetaLogLevel
+	case "io.modelcontextprotocol/subscriptionId":
+		return MetaSubscription
+	case "dev.holdfast/idempotencyKey":
+		return MetaKey
 	}
 	return noField
 }

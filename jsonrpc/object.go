@@ -92,6 +92,37 @@ func eachAt(object []byte, f func(key []byte, from, lo, hi int) bool) bool {
 	return false
 }
 
+// IsError reports whether a well-formed answer is an error. It reads no further
+// than the key that tells: what is answered may be long.
+func IsError(answer []byte) bool {
+	s := scanner{b: answer}
+	i := s.space(0)
+	for { // i is where the brace or a comma stands
+		key := s.space(i + 1)
+		if key >= len(answer) || answer[key] != '"' {
+			return false
+		}
+		if i = s.str(key); i < 0 {
+			return false
+		}
+		switch lookup(inEnvelope, answer[key+1:i-1]) {
+		case Result:
+			return false
+		case Error:
+			return true
+		}
+		if i = s.space(i); i >= len(answer) || answer[i] != ':' {
+			return false
+		}
+		if i = s.value(s.space(i+1), 1); i < 0 {
+			return false
+		}
+		if i = s.space(i); i >= len(answer) || answer[i] != ',' {
+			return false
+		}
+	}
+}
+
 // AppendObject appends an object with the members of object, every value as it
 // is spelled, less those with a key in drop or in set, and then those in set.
 // What is no object counts as an empty one.

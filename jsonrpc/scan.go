@@ -261,10 +261,15 @@ func (s *scanner) member(i, depth int, m *Message, field Field) int {
 		return s.value(i, depth)
 	}
 	if m.at[field].hi != 0 {
+		if field == ResultType { // of an answer that is its client's business
+			return s.value(i, depth)
+		}
 		m.duplicate = true
 	}
 	var end int
 	switch object := i < len(s.b) && s.b[i] == '{' && depth <= maxDepth; {
+	case object && field == Result:
+		end = s.members(i, depth, m, inResult)
 	case object && field == Params:
 		end = s.members(i, depth, m, inParams)
 	case object && field == Meta:

@@ -44,10 +44,8 @@ const (
 	pollMost  = time.Hour
 )
 
-// isTask reports whether a result is a task.
-func isTask(result []byte) bool {
-	return bytes.Contains(result, []byte(`"task"`)) && string(jsonrpc.Get(result, "resultType")) == `"task"`
-}
+// isTask reports whether an answer is a task.
+func isTask(m *jsonrpc.Message) bool { return string(m.Raw(jsonrpc.ResultType)) == `"task"` }
 
 // follow begins to follow the task that a call was answered with.
 func (c *Conversation) follow(call *Call, result []byte) {

@@ -130,8 +130,8 @@ func (c *Conversation) takeAnswer(gen int, m *jsonrpc.Message) {
 		c.bridgeAnswer(call, m)
 		return
 	}
-	if result := m.Raw(jsonrpc.Result); call.Follow != nil && isTask(result) && call.Follow() {
-		c.follow(call, result)
+	if call.Follow != nil && isTask(m) && call.Follow() {
+		c.follow(call, m.Raw(jsonrpc.Result))
 		return
 	}
 	edit := jsonrpc.Edit{Field: jsonrpc.ID, With: call.ID}

@@ -26,7 +26,7 @@ func (c *Conversation) bridgeAnswer(call *Call, m *jsonrpc.Message) {
 		call.Peer.Answer(call, fault(call, m))
 		return
 	}
-	switch kind := string(jsonrpc.Get(result, "resultType")); kind {
+	switch kind := string(m.Raw(jsonrpc.ResultType)); kind {
 	case `"input_required"`:
 		c.ask(call, result)
 	case `"task"`:

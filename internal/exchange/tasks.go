@@ -240,7 +240,7 @@ func (j *job) emit(msg []byte, final bool) {
 	case m.Has(jsonrpc.Error):
 		fault := m.Raw(jsonrpc.Error)
 		j.end(failed, fault, quoted(jsonrpc.Get(fault, "message")))
-	case string(jsonrpc.Get(m.Raw(jsonrpc.Result), "resultType")) == `"input_required"`:
+	case string(m.Raw(jsonrpc.ResultType)) == `"input_required"`:
 		j.pause(m.Raw(jsonrpc.Result))
 	default:
 		j.end(completed, m.Raw(jsonrpc.Result), "")

@@ -23,19 +23,18 @@ func mismatch(format string, args ...any) *wire.Refusal {
 // basic/transports/streamable-http, "Server Validation"). A body without a
 // version is left to who reads the body: that is another error.
 func (s *Server) check(r *http.Request, m *jsonrpc.Message, principal string) *wire.Refusal {
-	version := string(m.Text(jsonrpc.MetaVersion))
-	if version == "" {
+	version, method := m.Text(jsonrpc.MetaVersion), m.Text(jsonrpc.Method)
+	if len(version) == 0 {
 		return nil
 	}
-	method := string(m.Text(jsonrpc.Method))
 	if refusal := mirrored(r, era.HeaderVersion, version, false); refusal != nil {
 		return refusal
 	}
 	if refusal := mirrored(r, "Mcp-Method", method, false); refusal != nil {
 		return refusal
 	}
-	name, refusal := named(r, m, method)
-	if refusal == nil && method == "tools/call" {
+	name, refusal := named(r, m, string(method))
+	if refusal == nil && string(method) == "tools/call" {
 		refusal = s.checkParams(r, m, principal, name)
 	}
 	return refusal
@@ -44,32 +43,31 @@ func (s *Server) check(r *http.Request, m *jsonrpc.Message, principal string) *w
 // named compares Mcp-Name with what the body names, and returns that. A body
 // that names nothing is left to the server, as long as the header does not
 // claim otherwise.
-func named(r *http.Request, m *jsonrpc.Message, method string) (string, *wire.Refusal) {
-	var name []byte
-	switch {
-	case method == "tools/call" || method == "prompts/get":
+func named(r *http.Request, m *jsonrpc.Message, method string) (name []byte, refusal *wire.Refusal) {
+	switch method {
+	case "tools/call", "prompts/get":
 		name = m.Text(jsonrpc.Name)
-	case method == "resources/read":
+	case "resources/read":
 		name = m.Text(jsonrpc.URI)
-	case method == "tasks/get" || method == "tasks/update" || method == "tasks/cancel": // of the extension
+	case "tasks/get", "tasks/update", "tasks/cancel": // of the extension
 		raw, twice := member(m.Raw(jsonrpc.Params), "taskId")
 		var id string
 		if twice {
-			return "", mismatch("the body has taskId twice")
+			return nil, mismatch("the body has taskId twice")
 		}
 		if json.Unmarshal(raw, &id) == nil && raw[0] == '"' {
 			name = []byte(id)
 		}
 	default:
-		return "", nil
+		return nil, nil
 	}
-	if name == nil && len(r.Header.Values(headerName)) == 0 {
-		return "", nil
+	if name == nil && len(r.Header[headerName]) == 0 {
+		return nil, nil
 	}
 	if name == nil {
-		return "", mismatch("%s is there, the body names nothing", headerName)
+		return nil, mismatch("%s is there, the body names nothing", headerName)
 	}
-	return string(name), mirrored(r, headerName, string(name), true)
+	return name, mirrored(r, headerName, name, true)
 }
 
 const headerName = "Mcp-Name"
@@ -89,9 +87,10 @@ func member(object []byte, key string) (value []byte, twice bool) {
 	return value, false
 }
 
-// mirrored checks that a header is there once and says what the body does.
-func mirrored(r *http.Request, name, want string, encoded bool) *wire.Refusal {
-	values := r.Header.Values(name)
+// mirrored checks that a header, named in its canonical form, is there once and
+// says what the body does.
+func mirrored(r *http.Request, name string, want []byte, encoded bool) *wire.Refusal {
+	values := r.Header[name]
 	if len(values) != 1 {
 		return mismatch("%s must be there once, and be %.100q", name, want)
 	}
@@ -103,7 +102,7 @@ func mirrored(r *http.Request, name, want string, encoded bool) *wire.Refusal {
 		}
 		got = decoded
 	}
-	if got != want {
+	if got != string(want) {
 		return mismatch("%s is %.100q, the body says %.100q", name, got, want)
 	}
 	return nil
@@ -135,7 +134,7 @@ const paramPrefix = "Mcp-Param-"
 
 // checkParams compares the Mcp-Param headers with the arguments that the
 // tool's schema mirrors into them.
-func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, principal, tool string) *wire.Refusal {
+func (s *Server) checkParams(r *http.Request, m *jsonrpc.Message, principal string, tool []byte) *wire.Refusal {
 	ask := func(ctx context.Context, params []byte) ([]byte, error) {
 		return s.o.Host.Ask(ctx, principal, m, "tools/list", params)
 	}

@@ -252,7 +252,7 @@ func TestSchemas(t *testing.T) {
 		look := func(what, tool string, again bool, wantAsked int, wantHeader string) {
 			t.Helper()
 			asked = 0
-			got := c.of(t.Context(), [32]byte{}, ask, tool, again)
+			got := c.of(t.Context(), [32]byte{}, ask, []byte(tool), again)
 			name := ""
 			if len(got) > 0 {
 				name = got[0].header
@@ -289,7 +289,7 @@ func TestSchemasOfOneClient(t *testing.T) {
 				return fmt.Appendf(nil, `{"tools":[{"name":"t","inputSchema":{"properties":{"r":{"x-mcp-header":"H%d"}}}}]}`, n), nil
 			}
 			time.Sleep(time.Millisecond)
-			return c.of(t.Context(), [32]byte{byte(n >> 8), byte(n)}, ask, "t", false)[0].header
+			return c.of(t.Context(), [32]byte{byte(n >> 8), byte(n)}, ask, []byte("t"), false)[0].header
 		}
 		for range 3 {
 			for n := range 3 {
@@ -335,7 +335,7 @@ func TestSchemasAreAskedForOnce(t *testing.T) {
 			go func() { // ends with ctx
 				defer cancel()
 				began := time.Now()
-				n := len(c.of(ctx, [32]byte{}, ask, "t", false))
+				n := len(c.of(ctx, [32]byte{}, ask, []byte("t"), false))
 				out <- fmt.Sprintf("%d after %v", n, time.Since(began))
 			}()
 			synctest.Wait()

@@ -78,11 +78,11 @@ func (c *schemas) who(principal string, m *jsonrpc.Message) [32]byte {
 // of returns what a tool mirrors. A server that cannot be asked mirrors
 // nothing. One request asks for all of the same client that want to know; each
 // of those waits no longer than its own context.
-func (c *schemas) of(ctx context.Context, who [32]byte, ask asker, tool string, again bool) []mirroredParam {
+func (c *schemas) of(ctx context.Context, who [32]byte, ask asker, tool []byte, again bool) []mirroredParam {
 	for {
 		c.mu.Lock()
 		s := c.clientLocked(who)
-		params, known := s.tools[tool]
+		params, known := s.tools[string(tool)]
 		age := time.Since(s.fetched)
 		if known && !again && age < schemasKeep || (!known || again) && age < schemasAgain {
 			c.mu.Unlock()
@@ -94,7 +94,7 @@ func (c *schemas) of(ctx context.Context, who [32]byte, ask asker, tool string, 
 		}
 		c.mu.Unlock()
 		if wait == nil {
-			return c.fetch(ctx, s, ask)[tool]
+			return c.fetch(ctx, s, ask)[string(tool)]
 		}
 		select {
 		case <-wait: // if who asked has given up, the next one asks

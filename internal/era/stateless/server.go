@@ -5,7 +5,6 @@
 package stateless
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -44,6 +43,7 @@ type Options struct {
 type Server struct {
 	o       Options
 	schemas schemas
+	timers  wire.Timers // for the answer grace
 }
 
 // New returns a Server.
@@ -141,7 +141,7 @@ func (x *exchanged) writeJSON(status int, body []byte) error {
 // basic/transports/streamable-http, "Protocol Version Header", "Server
 // Validation"; basic, "_meta").
 func statusOf(answer []byte) int {
-	if !bytes.Contains(answer, []byte(`"error"`)) { // most are not, and may be long
+	if !jsonrpc.IsError(answer) {
 		return http.StatusOK
 	}
 	m, err := jsonrpc.Parse(answer)
@@ -166,8 +166,8 @@ func (x *exchanged) answer() {
 	var few [2]eventlog.Event
 	var grace <-chan time.Time
 	var begun <-chan struct{}
-	limit := time.NewTimer(max(0, x.s.o.Heartbeat-time.Since(x.began)))
-	defer limit.Stop()
+	limit := x.s.timers.Get(max(0, x.s.o.Heartbeat-time.Since(x.began)))
+	defer x.s.timers.Put(limit)
 	switch {
 	case x.events && (!x.json || x.listening):
 		x.stream()

@@ -66,8 +66,8 @@ func (s *Server) answer(x *exchange, sess *session.Session, st *session.Stream) 
 	case x.events && !x.json:
 		return s.stream(x, sess, st)
 	case x.events:
-		t := s.timer(s.o.AnswerGrace)
-		defer s.putTimer(t)
+		t := s.timers.Get(s.o.AnswerGrace)
+		defer s.timers.Put(t)
 		grace = t.C
 	}
 	for {
@@ -93,20 +93,6 @@ func (s *Server) answer(x *exchange, sess *session.Session, st *session.Stream) 
 			return httpstream.ErrGone
 		}
 	}
-}
-
-// timer returns one that fires after d. Give it back.
-func (s *Server) timer(d time.Duration) *time.Timer {
-	if t, ok := s.timers.Get().(*time.Timer); ok {
-		t.Reset(d)
-		return t
-	}
-	return time.NewTimer(d)
-}
-
-func (s *Server) putTimer(t *time.Timer) {
-	t.Stop()
-	s.timers.Put(t)
 }
 
 // writeJSON answers with what the finished log holds.

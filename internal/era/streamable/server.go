@@ -46,7 +46,7 @@ type Options struct {
 // Server is the handler of one MCP endpoint. Safe for concurrent use.
 type Server struct {
 	o      Options
-	timers sync.Pool // of *time.Timer, for the answer grace
+	timers wire.Timers // for the answer grace
 
 	mu        sync.Mutex           // guards the field below
 	abandoned map[string][]*orphan // oldest first
