@@ -4,7 +4,6 @@ package calls
 import (
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -101,10 +100,13 @@ func (b *Book[T]) Enter(c ledger.Claim, like Likeness, x T) (out ledger.Outcome,
 	}
 	c.Owner = x
 	p := x.Place()
-	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.like = like
+	var now time.Time
+	if b.ledger.Concerns(c) {
+		now = time.Now()
+	}
 	id, out, answer := b.ledger.Seek(now, c)
 	if out == ledger.Fresh {
 		p.id, p.known = id, true
@@ -301,18 +303,14 @@ func Adoptable(method string) bool {
 // that is wanted. Longer ones are told apart as they are spelled.
 const MaxKept = 16 << 10
 
-// Spelled returns a print of a request by the bytes of its params, less _meta.
-// Two spellings of equal params differ in it.
+// Spelled returns a print of a request by the bytes of its params, less _meta:
+// their lengths, and 64 bits that nobody outside this process can foretell, since
+// what is long is read once only. Two spellings of equal params differ in it.
 func Spelled(m *jsonrpc.Message) (p ledger.Print) {
 	before, after := m.BesideMeta()
-	for i := range seeds {
-		var h maphash.Hash
-		h.SetSeed(seeds[i])
-		_, _ = h.Write(m.Raw(jsonrpc.Method))
-		_, _ = h.Write(before)
-		_, _ = h.Write(after)
-		binary.LittleEndian.PutUint64(p[8*i:], h.Sum64())
-	}
+	binary.LittleEndian.PutUint64(p[:], hash("", m.Raw(jsonrpc.Method), before, after))
+	binary.LittleEndian.PutUint64(p[8:], uint64(len(before)))
+	binary.LittleEndian.PutUint64(p[16:], uint64(len(after)))
 	return p
 }
 

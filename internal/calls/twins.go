@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
 	"github.com/holdfast-mcp/holdfast/jsonrpc"
 )
 
@@ -18,17 +19,30 @@ func Like(who string, m *jsonrpc.Message) Likeness {
 		return 0
 	}
 	before, after := m.BesideMeta()
-	var h maphash.Hash
-	h.SetSeed(seeds[0])
-	_, _ = h.WriteString(who)
-	_, _ = h.Write(m.Raw(jsonrpc.Method))
-	_, _ = h.Write(before)
-	_, _ = h.Write(after)
-	return Likeness(h.Sum64() | 1)
+	return Likeness(hash(who, m.Raw(jsonrpc.Method), before, after) | 1)
 }
 
-// seeds are those of this process: what they make is not kept.
-var seeds = [4]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed(), maphash.MakeSeed()}
+// LikeSpelled is Like for a request whose print is known: what is long is not
+// read once more.
+func LikeSpelled(who string, p ledger.Print) Likeness {
+	if who == "" {
+		return 0
+	}
+	return Likeness(hash(who, p[:]) | 1)
+}
+
+// seed is that of this process: what it makes is not kept.
+var seed = maphash.MakeSeed()
+
+func hash(who string, parts ...[]byte) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_, _ = h.WriteString(who)
+	for _, p := range parts {
+		_, _ = h.Write(p)
+	}
+	return h.Sum64()
+}
 
 // settleTime is how long a request waits for the end of a connection to be
 // noticed. The client that lost it has noticed already, and calls again.

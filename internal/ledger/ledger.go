@@ -138,7 +138,7 @@ func (l *Ledger) Enter(now time.Time, c Claim) (id ID, out Outcome, answer []byt
 // well: if it has no key and there is nothing to be joined, the ID is 0 and the
 // call is not in the book. It is none that could be joined until Add enters it.
 func (l *Ledger) Seek(now time.Time, c Claim) (id ID, out Outcome, answer []byte) {
-	if (c.Key == "" || c.Policy.Adopt == Never) && l.shelved[c.Principal] == 0 {
+	if !l.Concerns(c) {
 		return 0, Fresh, nil
 	}
 	n := l.line(now, c)
@@ -146,6 +146,12 @@ func (l *Ledger) Seek(now time.Time, c Claim) (id ID, out Outcome, answer []byte
 		return l.Enter(now, c)
 	}
 	return l.join(l.at(now), n)
+}
+
+// Concerns reports whether what Seek says of a claim depends on the book, or
+// changes it. If not, the time does not matter.
+func (l *Ledger) Concerns(c Claim) bool {
+	return c.Key != "" && c.Policy.Adopt != Never || l.shelved[c.Principal] > 0
 }
 
 // Add enters a call that is running and read, without a look for one to join.

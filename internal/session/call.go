@@ -125,8 +125,12 @@ func (c *call) enter(m *jsonrpc.Message, header string) bool {
 			c.spelled = &p
 		}
 	}
-	var like calls.Likeness // on a pipe no connection is lost unnoticed
-	if s.identified {
+	var like calls.Likeness
+	switch {
+	case !s.identified: // on a pipe no connection is lost unnoticed
+	case c.spelled != nil:
+		like = calls.LikeSpelled(who.Caller, *c.spelled)
+	default:
 		like = calls.Like(who.Caller, m)
 	}
 	out, root, answer := book.Enter(claim, like, c)
