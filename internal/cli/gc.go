@@ -50,12 +50,13 @@ func (t *gcTuner) arm() {
 }
 
 // adjust sets the percentage for the heap that is live now. Setting it stops
-// the world for a moment, so small changes are left alone.
+// the world for a moment: it is left alone while it is less than a third too
+// high, or than half too low.
 func (t *gcTuner) adjust() {
 	metrics.Read(t.sample)
 	live := max(t.sample[0].Value.Uint64(), 1<<20)
 	want := int(min(max(garbageBytes*100/live, percentMin), percentMax))
-	if want*2 <= t.percent || want >= t.percent*2 {
+	if want*4 <= t.percent*3 || want >= t.percent*2 {
 		t.percent = want
 		debug.SetGCPercent(want)
 	}
