@@ -194,6 +194,7 @@ func (g *Gateway) drain(ctx context.Context) {
 		n, unfetched := 0, 0
 		for _, h := range g.hosts {
 			n += h.Sessions.InFlight()
+			unfetched += h.Sessions.Unfetched()
 		}
 		for _, x := range g.exchanges {
 			n += x.InFlight()

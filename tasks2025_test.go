@@ -246,6 +246,39 @@ func TestOldTaskAtTheGatewaysEnd(t *testing.T) {
 	})
 }
 
+// TestOldTaskThatEndsWhileTheGatewayDrains: its client gets the answer, and the
+// gateway waits no longer than for that.
+func TestOldTaskThatEndsWhileTheGatewayDrains(t *testing.T) {
+	for _, binding := range []string{"streamable", "sse"} {
+		for name, looks := range map[string]bool{"its client looks": true, "nobody looks": false} {
+			t.Run(binding+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := minute()
+					b := newBench(t, offersJob(f, holdfast.Timers{Drain: 40 * time.Second}))
+					defer b.close()
+					c := bindings[binding](b, v11)
+					id := ownTask(t, c.ask(asTask("1", "job", `{}`)))
+					<-time.After(55 * time.Second) // of 60
+					begin, stopped := time.Now(), make(chan struct{})
+					go func() { defer close(stopped); _ = b.g.Stop(t.Context()) }()
+					<-time.After(8 * time.Second) // its end is 3 s ago
+					want := 15 * time.Second      // as long as a client may be away between two looks
+					if looks {
+						wantAnswer(t, c.ask(taskRequest("2", "tasks/get", id)), `"status":"completed"`)
+						wantAnswer(t, c.ask(taskRequest("3", "tasks/result", id)), done)
+						want = 8 * time.Second
+					}
+					<-stopped
+					if d := time.Since(begin); d < want || d > want+3*time.Second {
+						t.Errorf("the gateway stopped after %v", d)
+					}
+					wantExecuted(t, f, "job", 1)
+				})
+			})
+		}
+	}
+}
+
 // TestOldTaskOfADyingServer: nobody knows what became of it, and that is said.
 func TestOldTaskOfADyingServer(t *testing.T) {
 	f := &farm{tools: map[string]func(*fakeCall){"job": func(c *fakeCall) {

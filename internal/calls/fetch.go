@@ -14,9 +14,9 @@ type Unfetched struct {
 	ended map[string]time.Time // by the task's id; zero: it runs
 }
 
-// fetchTime is how long after its end a task's client is waited for, who looks
+// FetchTime is how long after its end a task's client is waited for, who looks
 // at it every pollMost at the latest.
-const fetchTime = 2 * pollMost
+const FetchTime = 2 * pollMost
 
 // Began says that a call is a task now.
 func (u *Unfetched) Began(id string) { u.note(id, time.Time{}) }
@@ -52,5 +52,5 @@ func (u *Unfetched) Count() int {
 }
 
 func (u *Unfetched) pruneLocked() {
-	maps.DeleteFunc(u.ended, func(_ string, at time.Time) bool { return !at.IsZero() && time.Since(at) > fetchTime })
+	maps.DeleteFunc(u.ended, func(_ string, at time.Time) bool { return !at.IsZero() && time.Since(at) > FetchTime })
 }

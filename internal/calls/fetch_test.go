@@ -24,18 +24,18 @@ func TestUnfetched(t *testing.T) {
 		time.Sleep(time.Hour)
 		want(3)
 		u.Ended("a")
-		time.Sleep(fetchTime / 2)
+		time.Sleep(FetchTime / 2)
 		u.Ended("b")
 		want(3)
 		u.Fetched("b")
 		want(2)
-		time.Sleep(fetchTime * 3 / 4) // nobody comes for "a"
+		time.Sleep(FetchTime * 3 / 4) // nobody comes for "a"
 		want(1)
 		u.Fetched("c")
 		for i := range 3 * MaxTasks { // nor for these
 			u.Ended(strconv.Itoa(i))
 			if i%MaxTasks == 0 {
-				time.Sleep(fetchTime + time.Second)
+				time.Sleep(FetchTime + time.Second)
 			}
 		}
 		if got := len(u.ended); got > 2*MaxTasks {

@@ -122,6 +122,16 @@ func (r *Registry) InFlight() int {
 	return n
 }
 
+// Unfetched returns how many tasks there are in all sessions whose clients do not
+// know yet how they end, less those that ended long ago.
+func (r *Registry) Unfetched() int {
+	n := 0
+	for _, s := range r.snapshot() {
+		n += s.unfetched()
+	}
+	return n
+}
+
 func (r *Registry) snapshot() []*Session {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -272,6 +272,21 @@ func (s *Session) owes() bool {
 	return false
 }
 
+// unfetched returns how many tasks a gateway that stops had better wait for.
+func (s *Session) unfetched() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.desk == nil {
+		return 0
+	}
+	for _, t := range s.desk.tasks {
+		if !t.fetched && (!t.endedLocked() || time.Since(t.updated) <= calls.FetchTime) {
+			n++
+		}
+	}
+	return n
+}
+
 // named returns the task that a request names, or the answer that there is none.
 func (s *Session) named(c *call, m *jsonrpc.Message) (*task, []byte) {
 	id := jsonrpc.Unquote(jsonrpc.Get(m.Raw(jsonrpc.Params), "taskId"))

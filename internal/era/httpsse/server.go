@@ -201,7 +201,7 @@ func (s *Server) take(sess *session.Session, r *http.Request, body []byte) *wire
 	if err != nil {
 		return wire.Malformed(m, err)
 	}
-	if refusal := s.admit(m); refusal != nil {
+	if refusal := s.admit(sess, m); refusal != nil {
 		return refusal
 	}
 	if s.stateless(sess, r, m) {
@@ -276,7 +276,7 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 		if err != nil {
 			return wire.Malformed(m, err)
 		}
-		if refusal := s.admit(m); refusal != nil {
+		if refusal := s.admit(sess, m); refusal != nil {
 			return refusal
 		}
 		if s.stateless(sess, r, m) {
@@ -290,9 +290,10 @@ func (s *Server) takeBatch(sess *session.Session, r *http.Request, body []byte) 
 	return nil
 }
 
-// admit refuses requests while the gateway drains.
-func (s *Server) admit(m *jsonrpc.Message) *wire.Refusal {
-	if m.Kind() == jsonrpc.Request && s.o.Draining() {
+// admit refuses requests while the gateway drains, but for those that fetch what
+// has come of tasks.
+func (s *Server) admit(sess *session.Session, m *jsonrpc.Message) *wire.Refusal {
+	if m.Kind() == jsonrpc.Request && s.o.Draining() && !sess.AboutTasks(m) && !era.OfTask(string(m.Text(jsonrpc.Method))) {
 		return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: session.CodeEnded, ID: m.LegalID(), Retry: 1, Text: "the gateway is shutting down"}
 	}
 	return nil
