@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -19,6 +20,7 @@ func FuzzDiscover(f *testing.F) {
 		`{"supportedVersions":["\"2026-07-28\""]}`, `{"supportedVersions":null,"capabilities":5,"_meta":[]}`,
 		`{"supportedVersions":["2026-07-28"],"capabilities":[],"_meta":{"io.modelcontextprotocol/serverInfo":7},"instructions":{}}`,
 		`{"code":-32022,"message":"","data":{"supported":["2026-07-28"]}}`, `{"code":-32022,"data":{"supported":["2024-11-05"]}}`,
+		`{"supportedVersions":["2026-07-28"],"instructions":1e999}`,
 		`{"supportedVersions":["2026-07-28"],"resultTYpe":"other"}`, `{"code":-32020}`, `{"code":-32601}`, `{"code":"x"}`,
 	} {
 		f.Add(seed, true)
@@ -33,8 +35,11 @@ func FuzzDiscover(f *testing.F) {
 		c := &Conversation{ready: make(chan struct{})}
 		v, err := c.judge(m, false)
 		// A map, since a struct's fields would match names of any case.
+		// Numbers stay as they are spelled: some are greater than a float64 can be.
 		var said map[string]any
-		sane := json.Unmarshal(m.Raw(jsonrpc.Result), &said) == nil
+		in := json.NewDecoder(bytes.NewReader(m.Raw(jsonrpc.Result)))
+		in.UseNumber()
+		sane := in.Decode(&said) == nil
 		twice := len(said) != len(jsonrpc.Members(m.Raw(jsonrpc.Result))) // readers disagree about which one counts
 		kind, typed := said["resultType"]
 		fits := strings.Contains(fmt.Sprintf("%q", said["supportedVersions"]), `"2026-07-28"`)
