@@ -62,6 +62,7 @@ type Conn struct {
 
 	mu      sync.Mutex // guards the fields below
 	pending []byte
+	queued  int    // messages in pending
 	spare   []byte // the writer's other buffer
 	err     error  // why nothing can be sent any more
 	closing bool   // no more sends, but what is pending goes out
@@ -115,6 +116,7 @@ func (c *Conn) Send(m *jsonrpc.Message, edits ...jsonrpc.Edit) error {
 		return err
 	}
 	c.pending = append(m.Append(c.pending, edits...), '\n')
+	c.queued++
 	c.mu.Unlock()
 	c.wake()
 	return nil
@@ -128,6 +130,7 @@ func (c *Conn) SendRaw(line []byte) error {
 		return err
 	}
 	c.pending = append(append(c.pending, line...), '\n')
+	c.queued++
 	c.mu.Unlock()
 	c.wake()
 	return nil
@@ -166,11 +169,12 @@ func (c *Conn) shut(err error, flush bool) {
 const keepBuffer = 1 << 20
 
 func (c *Conn) write() error {
+	var g gathering
 	for {
 		c.mu.Lock()
-		out, err, closing := c.pending, c.err, c.closing
+		out, n, err, closing := c.pending, c.queued, c.err, c.closing
 		if len(out) > 0 {
-			c.pending, c.spare = c.spare[:0], nil
+			c.pending, c.queued, c.spare = c.spare[:0], 0, nil
 		}
 		c.mu.Unlock()
 		switch {
@@ -182,6 +186,7 @@ func (c *Conn) write() error {
 				c.shut(err, false)
 				return err
 			}
+			g.wrote(n, len(out))
 			c.mu.Lock()
 			if cap(out) <= keepBuffer {
 				c.spare = out[:0]
@@ -191,22 +196,10 @@ func (c *Conn) write() error {
 			return ErrClosed
 		default:
 			<-c.signal
-			c.gather()
+			if g.pays() {
+				runtime.Gosched() // those go first who are ready to send, too
+			}
 		}
-	}
-}
-
-// gatherBytes is what is worth a write of its own.
-const gatherBytes = 4 << 10
-
-// gather lets those go first who are ready to send, too: several short messages
-// in one write cost both sides less. Where nobody is, it takes no time.
-func (c *Conn) gather() {
-	c.mu.Lock()
-	short := len(c.pending) < gatherBytes
-	c.mu.Unlock()
-	if short {
-		runtime.Gosched()
 	}
 }
 
