@@ -177,7 +177,7 @@ func (g *Gateway) route(h *session.Host, x *exchange.Host, budget *eventlog.Budg
 	if len(g.o.Servers) > 1 {
 		prefix = "/" + h.Name
 	}
-	limits := wire.Limits{MaxBody: g.o.MaxBody, ReadTimeout: g.o.Timers.ReadTimeout, WriteTimeout: g.o.Timers.WriteTimeout}
+	limits := wire.Limits{MaxBody: g.o.MaxBody, WriteTimeout: g.o.Timers.WriteTimeout}
 	log := g.log.With("server", h.Name)
 	routes := route.New(route.Options{Heartbeat: g.o.Timers.Heartbeat, Observe: g.observe(h.Name), Log: log})
 	modern := stateless.New(stateless.Options{

@@ -56,7 +56,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
 	t := &tap{Listener: listener, calls: map[string]*passage{}}
-	server := &http.Server{Handler: o.Handler, ReadHeaderTimeout: 10 * time.Second, ConnContext: wire.WithFate} // as a gateway's own
+	server := &http.Server{Handler: o.Handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, ConnContext: wire.WithFate} // as a gateway's own
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(wire.Fateful(t)) }() // ends with the server
 	defer func() { _ = server.Close(); <-served }()

@@ -3,7 +3,9 @@ package wire
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -92,12 +94,15 @@ func (l fatefulListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fateful{Conn: c}, nil
+	f := &fateful{Conn: c}
+	f.reads.set, f.writes.set = c.SetReadDeadline, c.SetWriteDeadline
+	return f, nil
 }
 
 type fateful struct {
 	net.Conn
-	fate Fate
+	fate          Fate
+	reads, writes deadline
 }
 
 // NetConn returns the connection itself.
@@ -105,12 +110,45 @@ func (c *fateful) NetConn() net.Conn { return c.Conn }
 
 // Read implements net.Conn.
 func (c *fateful) Read(p []byte) (int, error) {
+	if err := c.reads.begin(); err != nil {
+		return 0, err
+	}
 	n, err := c.Conn.Read(p)
-	if err != nil && errors.Is(err, syscall.ECONNRESET) {
+	c.reads.end()
+	if err != nil && err != io.EOF && !os.IsTimeout(err) && errors.Is(err, syscall.ECONNRESET) {
 		c.fate.settle(false)
 	}
 	return n, err
 }
+
+// Write implements net.Conn.
+func (c *fateful) Write(p []byte) (int, error) {
+	if err := c.writes.begin(); err != nil {
+		return 0, err
+	}
+	defer c.writes.end()
+	return c.Conn.Write(p)
+}
+
+// CloseWrite ends what is written, where the connection can do that by itself:
+// net/http does so where it leaves what a client sends unread.
+func (c *fateful) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// SetDeadline implements net.Conn.
+func (c *fateful) SetDeadline(t time.Time) error {
+	return errors.Join(c.reads.want(t), c.writes.want(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *fateful) SetReadDeadline(t time.Time) error { return c.reads.want(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *fateful) SetWriteDeadline(t time.Time) error { return c.writes.want(t) }
 
 // Close implements net.Conn.
 func (c *fateful) Close() error {

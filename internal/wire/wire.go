@@ -23,7 +23,6 @@ const HeaderKey = "Idempotency-Key"
 // Limits of one HTTP exchange.
 type Limits struct {
 	MaxBody      int           // bytes of a request's body
-	ReadTimeout  time.Duration // for all of it
 	WriteTimeout time.Duration // for a write of up to 64 KiB
 }
 
@@ -84,12 +83,11 @@ func (b Body) Release() {
 }
 
 // ReadBody reads the body of a POST. The error is a Refusal: 415 for what is
-// not plain JSON, 413 for what is too long, 408 for what does not arrive.
+// not plain JSON, 413 for what is too long, 408 for what does not arrive before
+// the connection's read deadline. That must be set, and is lifted once the body is
+// there; where it is refused the deadline stays, since net/http reads what is left
+// of a body before it answers.
 func ReadBody(w http.ResponseWriter, r *http.Request, l Limits) (Body, *Refusal) {
-	// The deadline stays where the body is refused: net/http reads what is left
-	// of it before it answers.
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(l.ReadTimeout))
 	if ct := r.Header.Get("Content-Type"); ct != "application/json" {
 		if t, _, err := mime.ParseMediaType(ct); err != nil || t != "application/json" {
 			return Body{}, &Refusal{Status: http.StatusUnsupportedMediaType, Code: jsonrpc.CodeInvalidRequest,
@@ -120,7 +118,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, l Limits) (Body, *Refusal)
 		return Body{}, &Refusal{Status: http.StatusRequestTimeout, Code: jsonrpc.CodeParse,
 			Text: fmt.Sprintf("the body did not arrive: %v", err)}
 	}
-	_ = rc.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, nil
 }
 

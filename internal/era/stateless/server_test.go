@@ -55,7 +55,7 @@ func on(t *testing.T, troupe *testkit.Troupe, f func(t *testing.T, b *bench)) {
 		seal, _ := cipher.NewGCM(block)
 		b.host = exchange.New(exchange.Options{Pool: pool, Name: "kid", Patience: time.Second, StartTimeout: time.Minute, QuestionTimeout: time.Minute,
 			Idle: time.Hour, MaxWaiting: 10, Seal: seal, Log: log})
-		s := New(Options{Host: b.host, Limits: wire.Limits{MaxBody: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute},
+		s := New(Options{Host: b.host, Limits: wire.Limits{MaxBody: 1 << 20, WriteTimeout: time.Minute},
 			Retained: eventlog.Limits{Events: 1000, Bytes: 1 << 20}, Stream: &httpstream.Options{WriteTimeout: time.Minute, Log: log},
 			Routes:    route.New(route.Options{Heartbeat: beat, Observe: func(observe.Event) {}, Log: log}),
 			Heartbeat: beat, AnswerGrace: grace, Draining: func() bool { return b.draining }, Go: b.wg.Go, Log: log})

@@ -54,7 +54,7 @@ func serve(t *testing.T, o testkit.Options, f func(t *testing.T, e *endpoint)) {
 		}
 		var streams sync.WaitGroup
 		srv := &http.Server{Handler: streamable.New(streamable.Options{
-			Host: host, Limits: wire.Limits{MaxBody: 1 << 20, ReadTimeout: time.Minute, WriteTimeout: time.Minute},
+			Host: host, Limits: wire.Limits{MaxBody: 1 << 20, WriteTimeout: time.Minute},
 			Stream: &httpstream.Options{WriteTimeout: time.Minute, Log: log},
 			Routes: route.New(route.Options{Heartbeat: heartbeat, Observe: func(observe.Event) {}, Log: log}), AnswerGrace: grace,
 			Retry: time.Second, StartLimit: time.Minute, Draining: func() bool { return false }, Go: streams.Go, Log: log,
