@@ -42,44 +42,6 @@ type Link interface {
 // Dial starts the server and hands what it writes to h.
 type Dial func(h stdio.Handler) (Link, error)
 
-// Call is one request of a client, from its acceptance to its one answer.
-type Call struct {
-	Peer Peer
-	ID   []byte // the client's id, as spelled
-	// Cause is why the gateway itself ended the call, once it is answered; ""
-	// for an answer of the server.
-	Cause observe.Cause
-	Token []byte // the client's progress token, as spelled; nil: no progress wanted
-	Data  any    // the peer's own
-	// Own says that the gateway asks for itself, though in the peer's name: no
-	// message of the server that names no call is taken to belong to it.
-	Own bool
-	// Follow tells, when a server of the stateless era has answered with a task,
-	// whether the gateway is to follow it and to answer with what comes of it;
-	// nil: not. It must not block.
-	Follow func() bool
-	// Ask takes what the task asks that is followed for the call, each time that
-	// the server tells, and nothing once it asks nothing any more; what was
-	// answered is left out. It reports whether the call goes on: else it has
-	// ended without a word here, and its task is left as it is. Needed with
-	// Follow. Members are Ask's own. It must not block.
-	Ask func(t Task, questions []jsonrpc.Member) bool
-
-	method  string
-	name    string    // of the tool, the prompt
-	clocks  Clocks    // of a client's call
-	began   time.Time // of the first request for it
-	moved   time.Time // when its idle clock began
-	up      uint64
-	inner   func(m *jsonrpc.Message) // the gateway's own request; Peer is nil
-	sent    bool                     // it may have reached the server
-	note    []byte                   // the request, kept for when the answer is good, or asks for a retry
-	version string                   // what an initialize is answered with, quoted
-	rounds  int                      // how often the server asked for more
-	follow  *followed                // the server's task that it has become
-	tasks   bool                     // the gateway takes a task for the client
-}
-
 // Peer is one client of a conversation. Its methods are called without the
 // conversation's lock, in the order in which the server wrote, and must not
 // block.
@@ -141,6 +103,7 @@ type Conversation struct {
 	link      Link
 	gen       int // counts links, so that a late word of an old one is known
 	next      uint64
+	scratch   scratch
 	calls     map[uint64]*Call
 	asked     map[string]*question
 	askCount  uint64
@@ -170,6 +133,13 @@ type told struct {
 	initialized []byte
 	level       []byte            // a logging/setLevel request
 	subscribed  map[string][]byte // resources/subscribe requests by uri
+}
+
+// scratch is what one request needs while it is being sent. A Link keeps nothing
+// of what it is given.
+type scratch struct {
+	edits  [4]jsonrpc.Edit
+	digits [20]byte
 }
 
 type heldMessage struct {
@@ -274,7 +244,7 @@ func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 	if c.looking != nil && c.bridge == nil {
 		return c.waitLocked(call.Peer, call, m)
 	}
-	edits := make([]jsonrpc.Edit, 0, 4)
+	edits := c.scratch.edits[:0]
 	if !c.opts.Shared {
 		edits = c.noteLocked(call, m, edits)
 	} else if call.method == "logging/setLevel" {
@@ -287,8 +257,7 @@ func (c *Conversation) Call(call *Call, m *jsonrpc.Message) error {
 func (c *Conversation) sendCallLocked(call *Call, m *jsonrpc.Message, edits []jsonrpc.Edit) error {
 	c.next++
 	call.up = c.next
-	var digits [20]byte
-	id := strconv.AppendUint(digits[:0], call.up, 10)
+	id := strconv.AppendUint(c.scratch.digits[:0], call.up, 10)
 	edits = append(edits, jsonrpc.Edit{Field: jsonrpc.ID, With: id})
 	switch {
 	case call.Token != nil && m.Has(jsonrpc.MetaToken): // a call that is held has one, whatever its client asked for
@@ -452,47 +421,9 @@ func (c *Conversation) overErrLocked() error {
 	return ErrClosed
 }
 
-// Of says of which request the call is. Conversation.Call does so unless it was
-// done; do it before where others may ask for What meanwhile.
-func (c *Call) Of(m *jsonrpc.Message) {
-	c.method, c.name = methodOf(m), string(m.Text(jsonrpc.Name))
-}
-
-// methodOf returns a request's method, mostly without making a new text.
-func methodOf(m *jsonrpc.Message) string {
-	switch method := m.Text(jsonrpc.Method); string(method) {
-	case "tools/call":
-		return "tools/call"
-	case "resources/read":
-		return "resources/read"
-	default:
-		return string(method)
-	}
-}
-
-// Method returns the call's method.
-func (c *Call) Method() string { return c.method }
-
-// Name returns the name of the tool or the prompt that is called, "" for none.
-func (c *Call) Name() string { return c.name }
-
-// What names the call: its method, and the tool's name.
-func (c *Call) What() string {
-	if c.name == "" {
-		return c.method
-	}
-	return c.method + " " + c.name
-}
-
-// Sent reports whether the call may have reached the server.
-func (c *Call) Sent() bool { return c.sent }
-
 // Asks reports whether a question is open under an id that the gateway gave it.
 func (c *Conversation) Asks(id []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.asked[string(id)] != nil
 }
-
-// Is reports whether the call is of the method.
-func (c *Call) Is(method string) bool { return c.method == method }

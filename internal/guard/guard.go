@@ -96,7 +96,8 @@ func (g *guard) hostAllowed(host string) bool {
 	name := hostname(host)
 	allowed := Loopback(name) || g.hosts[name] || g.hosts["*"]
 	if allowed {
-		g.lastHost.Store(&host)
+		last := host // a copy, so that only this branch allocates
+		g.lastHost.Store(&last)
 	}
 	return allowed
 }
