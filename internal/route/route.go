@@ -123,32 +123,33 @@ func (s *Stream) Write(p []byte) error {
 	return nil
 }
 
-// Beat returns how long the stream may be quiet before a comment is due.
-func (s *Stream) Beat() time.Duration {
+// Beat returns how long the stream may be quiet before a comment is due, as far
+// as is known now.
+func (s *Stream) Beat(now time.Time) time.Duration {
 	s.route.mu.Lock()
 	defer s.route.mu.Unlock()
-	return s.route.learner.Heartbeat(time.Now(), s.rs.o.Heartbeat)
+	return s.route.learner.Heartbeat(now, s.rs.o.Heartbeat)
 }
 
 // RotateAt returns when the stream is better closed by the gateway, since the
-// path would cut it soon after; zero: never.
-func (s *Stream) RotateAt() time.Time {
+// path would cut it soon after, as far as is known now; zero: never.
+func (s *Stream) RotateAt(now time.Time) time.Time {
 	s.route.mu.Lock()
-	age, ok := s.route.learner.Rotate(time.Now())
+	age, ok := s.route.learner.Rotate(now)
 	s.route.mu.Unlock()
 	if !ok {
 		return time.Time{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Add(age - s.watch.Age(time.Now()))
+	return now.Add(age - s.watch.Age(now))
 }
 
 // Steady is a stream that is never rotated: its client might not come back to it.
 type Steady struct{ *Stream }
 
 // RotateAt returns never.
-func (Steady) RotateAt() time.Time { return time.Time{} }
+func (Steady) RotateAt(time.Time) time.Time { return time.Time{} }
 
 // End tells how the stream ended: e says which it was, cause why the gateway
 // ended it, "" if it was the connection that failed, with err. It does nothing

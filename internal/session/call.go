@@ -39,7 +39,7 @@ type call struct {
 	place             calls.Place
 	task              *task                // that it executes
 	awaits            *task                // whose result it asks for; guarded by sess.mu
-	root              atomic.Pointer[call] // whose request the server has: itself, mostly
+	joined            atomic.Pointer[call] // whose request the server has; nil: its own, mostly
 
 	// Of a root, guarded by its session's mu.
 	heir  *call   // who gets what it says; nil: itself
@@ -50,7 +50,7 @@ type call struct {
 
 func newCall(s *Session, st *Stream, m *jsonrpc.Message) *call {
 	c := &call{sess: s, st: st, began: time.Now()}
-	c.Call = conversation.Call{Peer: s, Data: c}
+	c.Peer, c.Data = s, c
 	c.Of(m)
 	id, token, params := m.Raw(jsonrpc.ID), token(m), m.Raw(jsonrpc.Params)
 	if s.book == nil || len(params) > calls.MaxKept || !calls.Adoptable(c.Method()) {
@@ -66,7 +66,14 @@ func newCall(s *Session, st *Stream, m *jsonrpc.Message) *call {
 		c.Token = quietToken
 	}
 	c.params = own[len(id)+len(token):]
-	c.root.Store(c)
+	return c
+}
+
+// root returns whose request the server has.
+func (c *call) root() *call {
+	if r := c.joined.Load(); r != nil {
+		return r
+	}
 	return c
 }
 
@@ -170,7 +177,7 @@ func (s *Session) join(c, root *call, instead bool) {
 	before := root.currentLocked()
 	questions := before.replay(c)
 	conv := o.conv
-	c.root.Store(root)
+	c.joined.Store(root)
 	switch {
 	case !instead:
 		root.more = append(root.more, c)
@@ -364,7 +371,7 @@ func (s *Session) returned(root *call) {
 // nobody else waits for it. m is the client's notification. It reports false if
 // the answer is on its way already.
 func (c *call) giveUp(m *jsonrpc.Message) bool {
-	root := c.root.Load()
+	root := c.root()
 	o := root.sess
 	o.mu.Lock()
 	passed := false
@@ -443,6 +450,6 @@ func (s *Session) log(c *call, what string, cause observe.Cause) {
 		return
 	}
 	e := observe.Ended(observe.Call, cause)
-	e.Text, e.Session, e.ID, e.Method, e.Age = what, Short(s.ID), string(c.ID), c.root.Load().What(), time.Since(c.root.Load().began)
+	e.Text, e.Session, e.ID, e.Method, e.Age = what, Short(s.ID), string(c.ID), c.root().What(), time.Since(c.root().began)
 	s.o.Observe(e)
 }

@@ -40,8 +40,8 @@ func (s *Session) takeReply(m *jsonrpc.Message) {
 	s.repliedLocked(string(m.Raw(jsonrpc.ID)))
 	var owners []*Session
 	for _, c := range s.calls {
-		if c.root.Load() != c {
-			owners = append(owners, c.root.Load().sess)
+		if c.root() != c {
+			owners = append(owners, c.root().sess)
 		}
 	}
 	s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *Session) settle(c *call, msg []byte) {
 	} else {
 		seq = st.log.Append(msg, true)
 	}
-	if entry := c.root.Load().entry; entry != nil && seq > 0 && !c.handedOver {
+	if entry := c.root().entry; entry != nil && seq > 0 && !c.handedOver {
 		if st.ends == nil {
 			st.ends = st.one[:0]
 		}

@@ -108,7 +108,7 @@ func (s *Session) suspectsLocked(silent bool) []*call {
 	s.pulse.silent = silent
 	var all []*call
 	for _, c := range s.calls {
-		if c.root.Load().entry != nil {
+		if c.root().entry != nil {
 			all = append(all, c)
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Session) suspectsLocked(silent bool) []*call {
 func (s *Session) suspect(all []*call, silent bool) {
 	for _, c := range all {
 		if !silent || !c.othersRead() {
-			s.book.Suspect(c.root.Load().entry, silent)
+			s.book.Suspect(c.root().entry, silent)
 		}
 	}
 	if len(all) > 0 && silent {

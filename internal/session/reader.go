@@ -32,23 +32,24 @@ type Encoder interface {
 	Heartbeat(dst []byte) []byte
 }
 
-// Pace says when a quiet stream needs a comment, and when it is better closed.
+// Pace says when a quiet stream needs a comment, and when it is better closed, as
+// far as is known at a time.
 type Pace interface {
 	// Beat returns how long the stream may be quiet.
-	Beat() time.Duration
+	Beat(now time.Time) time.Duration
 	// RotateAt returns when the gateway is to end the stream, since something on
 	// the way would soon after; zero: never.
-	RotateAt() time.Time
+	RotateAt(now time.Time) time.Time
 }
 
 // Every is the Pace of a comment after each such time, and no rotation.
 type Every time.Duration
 
 // Beat implements Pace.
-func (e Every) Beat() time.Duration { return time.Duration(e) }
+func (e Every) Beat(time.Time) time.Duration { return time.Duration(e) }
 
 // RotateAt implements Pace.
-func (Every) RotateAt() time.Time { return time.Time{} }
+func (Every) RotateAt(time.Time) time.Time { return time.Time{} }
 
 // Reader delivers one stream to one output.
 type Reader struct {
@@ -205,7 +206,8 @@ func (r *Reader) Run(enc Encoder, pace Pace, first []byte) error {
 		}
 		putBuf(buf)
 		*buf = nil // an idle stream holds no buffer
-		until, rotate := wrote.Add(pace.Beat()), pace.RotateAt()
+		beat, rotate := wrote.Add(pace.Beat(wrote)), pace.RotateAt(wrote)
+		until := beat
 		if !rotate.IsZero() && rotate.Before(until) {
 			until = rotate
 		}
@@ -213,10 +215,11 @@ func (r *Reader) Run(enc Encoder, pace Pace, first []byte) error {
 			return err
 		}
 		now := time.Now()
-		if !rotate.IsZero() && !now.Before(rotate) {
+		switch {
+		case now.Before(until):
+		case !rotate.IsZero() && !now.Before(rotate):
 			return ErrRotated
-		}
-		if !now.Before(wrote.Add(pace.Beat())) {
+		case !now.Before(beat):
 			if *buf = enc.Heartbeat((*buf)[:0]); len(*buf) > 0 {
 				if err := r.out.Write(*buf); err != nil {
 					return err

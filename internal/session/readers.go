@@ -53,7 +53,7 @@ func (st *Stream) readChanged() {
 	}
 	st.lost = !read
 	for _, c := range s.calls {
-		if c.st == st && c.root.Load().entry != nil {
+		if c.st == st && c.root().entry != nil {
 			running = append(running, c)
 		}
 	}
@@ -62,9 +62,9 @@ func (st *Stream) readChanged() {
 	for _, c := range running {
 		switch {
 		case read:
-			s.book.Regain(c.root.Load().entry)
+			s.book.Regain(c.root().entry)
 		case !c.othersRead():
-			s.book.Lose(c.root.Load().entry)
+			s.book.Lose(c.root().entry)
 		}
 	}
 	for _, e := range ends {
@@ -78,7 +78,7 @@ func (st *Stream) readChanged() {
 
 // othersRead reports whether somebody else reads what the call's root says.
 func (c *call) othersRead() bool {
-	root := c.root.Load()
+	root := c.root()
 	o := root.sess
 	o.mu.Lock()
 	others := append([]*call{root.currentLocked()}, root.more...)

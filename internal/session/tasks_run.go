@@ -53,11 +53,10 @@ func newTask(s *Session, ttl time.Duration, m *jsonrpc.Message) *task {
 	now := time.Now()
 	t := &task{sess: s, ttl: ttl, status: taskWorking, created: now, updated: now}
 	r := &call{sess: s, st: &s.general, began: now, keep: true, task: t}
-	r.Call = conversation.Call{Peer: s, Data: r, Token: bytes.Clone(token(m))}
+	r.Peer, r.Data, r.Token = s, r, bytes.Clone(token(m))
 	if r.Of(m); r.Token == nil {
 		r.quiet, r.Token = true, quietToken
 	}
-	r.root.Store(r)
 	t.run = r
 	return t
 }

@@ -289,10 +289,11 @@ func (x *exchanged) deliver(out *route.Stream) error {
 		}
 		buf = nil // an idle stream holds no buffer
 		x.log.Wake(pos, out.Wake)
-		if err := out.Wait(wrote.Add(out.Beat())); err != nil {
+		until := wrote.Add(out.Beat(wrote))
+		if err := out.Wait(until); err != nil {
 			return err
 		}
-		if now := time.Now(); !now.Before(wrote.Add(out.Beat())) {
+		if now := time.Now(); !now.Before(until) {
 			if err := out.Write(sse.AppendComment(nil, "")); err != nil {
 				return err
 			}
