@@ -35,21 +35,22 @@ var rows = [][]string{
 // onlyIn names, for the start of an import path, the packages that alone may
 // import it. Test files may import anything.
 var onlyIn = map[string][]string{
-	"os/exec":                      {"internal/stdio", "internal/testkit", "internal/soak"},
-	"os/signal":                    {"internal/cli", "internal/testkit"},
-	"golang.org/x/sys/":            {"internal/stdio"},
-	"github.com/goccy/go-yaml":     {"internal/config"},
-	"github.com/rs/cors":           {"internal/guard"},
-	"github.com/spf13/":            {"internal/cli"},
-	"github.com/shirou/gopsutil/":  {"internal/stdio"},
-	"golang.org/x/term":            {"internal/cli"},
-	"github.com/rogpeppe/":         {},                                  // tests only
-	module + "/internal/testkit":   {"internal/chaos", "internal/soak"}, // tests only
-	module + "/internal/chaos":     {"internal/soak"},                   // tests only
-	module + "/internal/soak":      {},                                  // tests only
-	"encoding/json/v2":             {},                                  // still an experiment
-	"github.com/modelcontextproto": {},                                  // peers, in nested modules only
-	"github.com/mark3labs/":        {},
+	"os/exec":                        {"internal/stdio", "internal/testkit", "internal/soak"},
+	"os/signal":                      {"internal/cli", "internal/testkit"},
+	"golang.org/x/sys/":              {"internal/stdio"},
+	"github.com/goccy/go-yaml":       {"internal/config"},
+	"github.com/rs/cors":             {"internal/guard"},
+	"github.com/spf13/":              {"internal/cli"},
+	"github.com/shirou/gopsutil/":    {"internal/stdio"},
+	"golang.org/x/term":              {"internal/cli"},
+	"github.com/rogpeppe/":           {},                                  // tests only
+	module + "/internal/testkit":     {"internal/chaos", "internal/soak"}, // tests only
+	module + "/internal/chaos":       {"internal/soak"},                   // tests only
+	module + "/internal/soak":        {},                                  // tests only
+	module + "/internal/era/httpsse": {"."},                               // deprecated since 2025-03-26: deleted with its wiring
+	"encoding/json/v2":               {},                                  // still an experiment
+	"github.com/modelcontextproto":   {},                                  // peers, in nested modules only
+	"github.com/mark3labs/":          {},
 }
 
 // versionsIn names the packages that may spell a protocol version in a string:

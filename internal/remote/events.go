@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/holdfast-mcp/holdfast/internal/era/httpsse"
 	"github.com/holdfast-mcp/holdfast/internal/era/streamable"
 	"github.com/holdfast-mcp/holdfast/internal/httpclient"
 	"github.com/holdfast-mcp/holdfast/internal/sse"
@@ -24,7 +23,7 @@ type eventStream struct {
 	cut      context.CancelCauseFunc
 }
 
-// errEndpoint: the stream names no usable endpoint, so that it is of no use.
+// errEndpoint: the stream names no place to post to, or none that can be used.
 var errEndpoint = errors.New("remote: no usable endpoint event")
 
 // openEvents opens the event stream, and returns once it has named its endpoint.
@@ -152,7 +151,7 @@ func (l *Link) connectEvents(es *eventStream, cur *cursor, arrived func()) error
 		if named { // the first one stays
 			return nil
 		}
-		end, err := httpsse.Endpoint(resp.URL, string(ev.Data))
+		end, err := endpoint(resp.URL, string(ev.Data))
 		if err != nil {
 			return err
 		}

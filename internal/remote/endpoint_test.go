@@ -1,4 +1,4 @@
-package httpsse
+package remote
 
 import (
 	"errors"
@@ -28,9 +28,9 @@ func TestCase57Endpoint(t *testing.T) {
 		"javascript:alert(1)":                "",
 		"https%3A%2F%2Fevil.example%2Fm?s=1": "https://h/base/https%3A%2F%2Fevil.example%2Fm?s=1",
 	} {
-		got, err := Endpoint(stream, data)
+		got, err := endpoint(stream, data)
 		switch {
-		case want == "" && !errors.Is(err, ErrEndpoint):
+		case want == "" && !errors.Is(err, errEndpoint):
 			t.Errorf("%q: %v, %v; want it refused", data, got, err)
 		case want != "" && (err != nil || got.String() != want):
 			t.Errorf("%q: %v, %v; want %s", data, got, err, want)
