@@ -102,10 +102,13 @@ func TestVitalsOfIO(t *testing.T) {
 	if v := look(t, p); v.IO-was.IO < 2*size || v.IO-was.IO > 3*size {
 		t.Errorf("%d bytes of I/O, in and out are %d", v.IO-was.IO, 2*size)
 	}
-	still := look(t, p)
-	if v := until(t, p, "looked at again", func(v liveness.Vitals) bool { return v.At.Sub(still.At) > 100*time.Millisecond }); v.IO != still.IO {
-		t.Errorf("%d bytes of I/O by a process that waits", v.IO-still.IO)
-	}
+	still := look(t, p) // on a busy machine it may come to rest a little later
+	until(t, p, "without I/O for a while, since it waits", func(v liveness.Vitals) bool {
+		if v.IO != still.IO {
+			still = v
+		}
+		return v.At.Sub(still.At) > 100*time.Millisecond
+	})
 }
 
 // What processes used that ended and were waited for is not lost.
