@@ -156,7 +156,7 @@ func TestC43SessionIDs(t *testing.T) {
 				t.Errorf("session id %q", id)
 			}
 			for other := range seen {
-				if other[:4] == id[:4] {
+				if other[:8] == id[:8] {
 					t.Errorf("%q begins as %q does", id, other)
 				}
 			}

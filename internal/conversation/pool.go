@@ -259,8 +259,15 @@ func (p *Pool) Take() (*Conversation, error) {
 			close(p.opening)
 			p.opening = nil
 		}
+		// The last place may be that of a spare one which is being started.
+		full := errors.Is(err, ErrFull)
+		there, coming, change := full && len(p.spare) > 0, full && p.filling, p.changed
 		p.mu.Unlock()
-		if err != nil {
+		switch {
+		case there:
+		case coming:
+			<-change
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -289,6 +296,7 @@ func (p *Pool) refillLocked() {
 			p.mu.Lock()
 			if err != nil || !p.lacksLocked() {
 				p.filling = false
+				p.changeLocked() // who waits for it finds out
 				p.mu.Unlock()
 				return
 			}

@@ -25,9 +25,11 @@ func (h *Host) Open(single bool) (*Session, error) { return h.Sessions.New(singl
 // Connect gives a session its conversation with the server. The error is or
 // wraps conversation.ErrFull, or tells why no server starts.
 func (h *Host) Connect(s *Session) error {
+	var full error // since others took the places that were made
 	for range 3 {
 		c, err := h.Pool.Take()
 		if errors.Is(err, conversation.ErrFull) && (h.Sessions.Evict() || h.Evict != nil && h.Evict()) {
+			full = err
 			continue
 		}
 		if err != nil {
@@ -41,6 +43,9 @@ func (h *Host) Connect(s *Session) error {
 			h.Sessions.opts.Log.Info("session opened", "session", Short(s.ID))
 		}
 		return err
+	}
+	if full != nil {
+		return full
 	}
 	return fmt.Errorf("server %q ends as soon as it is started", h.Name)
 }
