@@ -2,9 +2,44 @@ package holdfast_test
 
 import (
 	"go/ast"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// pure names the packages that decide without doing anything, so that all that
+// they may do can be tried. They stay small enough to be read in one sitting.
+var pure = map[string]int{"internal/ledger": 700, "internal/liveness": 700}
+
+func TestPurePackagesStaySmall(t *testing.T) {
+	lines := map[string]int{}
+	for _, src := range sources(t) {
+		if _, ok := pure[src.pkg]; ok && !src.test {
+			lines[src.pkg] += src.fset.File(src.ast.FileStart).LineCount()
+			for _, spec := range src.ast.Imports {
+				if path := strings.Trim(spec.Path.Value, `"`); slices.Contains([]string{"os", "io", "net", "sync", "context"}, strings.Split(path, "/")[0]) {
+					t.Errorf("%s: imports %s", src.file, path)
+				}
+			}
+			ast.Inspect(src.ast, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					t.Errorf("%s: starts a goroutine", src.fset.Position(n.Pos()))
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker"}, n.Sel.Name) {
+						t.Errorf("%s: looks at a clock", src.fset.Position(n.Pos()))
+					}
+				}
+				return true
+			})
+		}
+	}
+	for pkg, limit := range pure {
+		if n := lines[pkg]; n == 0 || n > limit {
+			t.Errorf("%s has %d lines, at most %d", pkg, n, limit)
+		}
+	}
+}
 
 const (
 	maxFileLines = 500

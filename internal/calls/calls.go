@@ -316,7 +316,7 @@ func Spelled(m *jsonrpc.Message) (p ledger.Print) {
 
 // Print returns what fingerprints a request when it is asked for. m is not kept.
 func Print(m *jsonrpc.Message) func() ledger.Print {
-	p := ledger.Fingerprint(string(m.Text(jsonrpc.Method)), m.Raw(jsonrpc.Params))
+	p := Fingerprint(string(m.Text(jsonrpc.Method)), m.Raw(jsonrpc.Params))
 	return func() ledger.Print { return p }
 }
 

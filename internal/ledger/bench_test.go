@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
 
@@ -13,10 +14,10 @@ const report = `{"name":"build_report","arguments":{"quarter":"2026-Q3","format"
 
 // busy returns a ledger with calls that run, and one orphan of another
 // principal.
-func busy(calls int) *ledger.Ledger {
+func busy(running int) *ledger.Ledger {
 	l := ledger.New(options)
 	now := time.Now()
-	for range calls {
+	for range running {
 		l.Enter(now, claim("ada", "", 1))
 	}
 	id, _, _ := l.Enter(now, claim("bob", "", 1))
@@ -45,7 +46,7 @@ func BenchmarkAdopted(b *testing.B) {
 	l := busy(1000)
 	now := time.Now()
 	c := claim("ada", "", 2)
-	c.Print = func() ledger.Print { return ledger.Fingerprint("tools/call", []byte(report)) }
+	c.Print = func() ledger.Print { return calls.Fingerprint("tools/call", []byte(report)) }
 	b.ReportAllocs()
 	for b.Loop() {
 		id, _, _ := l.Enter(now, c)
@@ -55,15 +56,6 @@ func BenchmarkAdopted(b *testing.B) {
 		}
 		l.End(now, id, ledger.Answered, nil)
 		l.Deliver(now, id)
-	}
-}
-
-func BenchmarkFingerprint(b *testing.B) {
-	params := []byte(report)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(params)))
-	for b.Loop() {
-		ledger.Fingerprint("tools/call", params)
 	}
 }
 
@@ -79,9 +71,5 @@ func TestShortCallAllocations(t *testing.T) {
 		l.Deliver(now, id)
 	}); n > 2 {
 		t.Errorf("%v allocations, want 2 at most", n)
-	}
-	params := []byte(report)
-	if n := testing.AllocsPerRun(1000, func() { ledger.Fingerprint("tools/call", params) }); n > 2 {
-		t.Errorf("Fingerprint: %v allocations, want 2 at most", n)
 	}
 }

@@ -85,7 +85,7 @@ func (c *call) print() ledger.Print {
 	if c.spelled != nil {
 		return *c.spelled
 	}
-	return ledger.Fingerprint(c.Method(), c.params)
+	return calls.Fingerprint(c.Method(), c.params)
 }
 
 // Place implements calls.Owner.

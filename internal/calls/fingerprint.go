@@ -1,4 +1,4 @@
-package ledger
+package calls
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 // is different: numbers count as spelled, and all members with the same key
 // count, in their order. What is not JSON in UTF-8, or nests deeper than 512
 // levels, counts byte by byte.
-func Fingerprint(method string, params []byte) Print {
+func Fingerprint(method string, params []byte) ledger.Print {
 	e := encoder{in: params, out: append(make([]byte, 0, 512), 's'), members: make([]place, 0, 16)}
 	e.out = append(binary.BigEndian.AppendUint64(e.out, uint64(len(method))), method...)
 	mark := len(e.out)
@@ -130,7 +132,7 @@ func (e *encoder) nest(i, depth int) int {
 func (e *encoder) key(p place) []byte { return e.out[p.from+textAt : p.key] }
 
 // digest returns the digest of the object that is encoded from start on.
-func (e *encoder) digest(start int, members []place) Print {
+func (e *encoder) digest(start int, members []place) ledger.Print {
 	order := func(a, b place) int {
 		if c := bytes.Compare(e.key(a), e.key(b)); c != 0 {
 			return c

@@ -1,4 +1,4 @@
-package ledger_test
+package calls_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
 
@@ -28,7 +29,7 @@ func TestFingerprintEqual(t *testing.T) {
 		{"nothing but _meta", ` `, `{"_meta":{}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if ledger.Fingerprint("m", []byte(test.a)) != ledger.Fingerprint("m", []byte(test.b)) {
+			if calls.Fingerprint("m", []byte(test.a)) != calls.Fingerprint("m", []byte(test.b)) {
 				t.Errorf("%s and %s differ", test.a, test.b)
 			}
 		})
@@ -60,14 +61,14 @@ func TestFingerprintDifferent(t *testing.T) {
 	}
 	seen := map[ledger.Print]string{}
 	for _, v := range values {
-		p := ledger.Fingerprint("m", []byte(v))
+		p := calls.Fingerprint("m", []byte(v))
 		if other, ok := seen[p]; ok {
 			t.Errorf("%.40q and %.40q have the same fingerprint", v, other)
 		}
 		seen[p] = v
 	}
 	for _, method := range []string{"", "tools/call", "m1;", "ms"} {
-		if other, ok := seen[ledger.Fingerprint(method, []byte(`1`))]; ok {
+		if other, ok := seen[calls.Fingerprint(method, []byte(`1`))]; ok {
 			t.Errorf("method %q and %q have the same fingerprint", method, other)
 		}
 	}
@@ -78,14 +79,14 @@ func TestFingerprintDepth(t *testing.T) {
 	nest := func(n int, space string) []byte {
 		return []byte(strings.Repeat(`{"a":`+space, n) + "1" + strings.Repeat("}", n))
 	}
-	if ledger.Fingerprint("m", nest(512, "")) != ledger.Fingerprint("m", nest(512, " ")) {
+	if calls.Fingerprint("m", nest(512, "")) != calls.Fingerprint("m", nest(512, " ")) {
 		t.Error("512 levels are too many")
 	}
-	if ledger.Fingerprint("m", nest(513, "")) == ledger.Fingerprint("m", nest(513, " ")) {
+	if calls.Fingerprint("m", nest(513, "")) == calls.Fingerprint("m", nest(513, " ")) {
 		t.Error("513 levels are not too many")
 	}
-	ledger.Fingerprint("m", bytes.Repeat([]byte("["), 1<<20))
-	ledger.Fingerprint("m", bytes.Repeat([]byte(`{"":[`), 1<<20))
+	calls.Fingerprint("m", bytes.Repeat([]byte("["), 1<<20))
+	calls.Fingerprint("m", bytes.Repeat([]byte(`{"":[`), 1<<20))
 }
 
 // FuzzFingerprint compares two texts: their fingerprints are equal exactly if
@@ -98,7 +99,7 @@ func FuzzFingerprint(f *testing.F) {
 		f.Add([]byte(pair[0]), []byte(pair[1]))
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		same := ledger.Fingerprint("m", a) == ledger.Fingerprint("m", b)
+		same := calls.Fingerprint("m", a) == calls.Fingerprint("m", b)
 		valueA, okA := oracle(a)
 		valueB, okB := oracle(b)
 		if okA && okB {
@@ -112,10 +113,10 @@ func FuzzFingerprint(f *testing.F) {
 		}
 		// Whatever it is, white space around it and another way to spell it
 		// change nothing.
-		if okA && ledger.Fingerprint("m", a) != ledger.Fingerprint("m", append([]byte("\t "), a...)) {
+		if okA && calls.Fingerprint("m", a) != calls.Fingerprint("m", append([]byte("\t "), a...)) {
 			t.Errorf("%q: white space counts", a)
 		}
-		if respelled, ok := respell(a); okA && ok && ledger.Fingerprint("m", a) != ledger.Fingerprint("m", respelled) {
+		if respelled, ok := respell(a); okA && ok && calls.Fingerprint("m", a) != calls.Fingerprint("m", respelled) {
 			t.Errorf("%q and %q differ", a, respelled)
 		}
 	})
@@ -201,4 +202,22 @@ func respell(text []byte) ([]byte, bool) {
 	before, ok1 := oracle(text)
 	after, ok2 := oracle(out)
 	return out, ok1 && ok2 && before == after
+}
+
+const report = `{"name":"build_report","arguments":{"quarter":"2026-Q3","format":"pdf","pages":12,"sections":["sales","costs"]},"_meta":{"progressToken":7}}`
+
+func BenchmarkFingerprint(b *testing.B) {
+	params := []byte(report)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(params)))
+	for b.Loop() {
+		calls.Fingerprint("tools/call", params)
+	}
+}
+
+func TestFingerprintAllocations(t *testing.T) {
+	params := []byte(report)
+	if n := testing.AllocsPerRun(1000, func() { calls.Fingerprint("tools/call", params) }); n > 2 {
+		t.Errorf("%v allocations, want 2 at most", n)
+	}
 }
