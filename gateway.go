@@ -91,7 +91,7 @@ func New(o Options) (*Gateway, error) {
 	g.http = &http.Server{
 		Handler:           g,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       o.Timers.ReadTimeout, // ServeHTTP and wire.ReadBody lift it
+		ReadTimeout:       o.Timers.ReadTimeout, // of a body: net/http lifts it once all is read
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),

@@ -33,16 +33,12 @@ func (g *Gateway) Endpoints() []Endpoint {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A body has a limited time, until it is read: where a request is refused
-	// before, net/http waits for what is left of it. Without a body the connection
-	// may rest for as long as the answer takes.
 	fate := wire.FateOf(r.Context())
 	fate.Heard()
-	own := fate != nil // the server that New made, which has a ReadTimeout
-	switch body := r.Body != nil && r.Body != http.NoBody; {
-	case own && !body:
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	case !own && body:
+	if fate == nil && r.Body != nil && r.Body != http.NoBody {
+		// Not the server that New made, which has a ReadTimeout. Where a request is
+		// refused before its body is read, net/http waits for what is left of it.
+		// Who reads it all lifts the deadline.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.o.Timers.ReadTimeout))
 	}
 	g.handler.ServeHTTP(w, r)
