@@ -94,58 +94,43 @@ func TestPoolKeepsSpares(t *testing.T) {
 }
 
 // TestPoolWaitsForASpareThatTakesTheLastPlace: the place of a server that has
-// ended goes to a spare one at once, which whoever comes meanwhile is to get.
+// ended goes to a spare one at once, which whoever comes meanwhile is to get, or to
+// hear why there is none.
 func TestPoolWaitsForASpareThatTakesTheLastPlace(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p, f := pool(t, PoolOptions{Max: 1, Warm: 1})
-		start(t, p)
-		one := take(t, p)
-		gate := make(chan struct{})
-		p.opts.Dial = func(h stdio.Handler) (Link, error) { <-gate; return f.dial(h) }
-		one.Close(errors.New("x"))
-		synctest.Wait()
-		type taken struct {
-			c   *Conversation
-			err error
-		}
-		got := make(chan taken, 1)
-		go func() { c, err := p.Take(); got <- taken{c, err} }() // ends with the gate
-		synctest.Wait()
-		select {
-		case g := <-got:
-			t.Errorf("not waited for: %v", g.err)
-		default:
-		}
-		close(gate)
-		if g := <-got; g.err != nil || g.c == nil {
-			t.Errorf("the spare one: %v, %v", g.c, g.err)
-		}
-		if _, err := p.Take(); !errors.Is(err, ErrFull) {
-			t.Errorf("nothing is coming: %v", err)
-		}
-		p.Close(ErrClosed)
-	})
-}
-
-// TestPoolWaitsForASpareThatFails: then there is none.
-func TestPoolWaitsForASpareThatFails(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		p, _ := pool(t, PoolOptions{Max: 1, Warm: 1})
-		start(t, p)
-		one := take(t, p)
-		gate, broken := make(chan struct{}), errors.New("broken")
-		p.opts.Dial = func(stdio.Handler) (Link, error) { <-gate; return nil, broken }
-		one.Close(errors.New("x"))
-		synctest.Wait()
-		got := make(chan error, 1)
-		go func() { _, err := p.Take(); got <- err }() // ends with the gate
-		synctest.Wait()
-		close(gate)
-		if err := <-got; !errors.Is(err, broken) {
-			t.Errorf("%v", err)
-		}
-		p.Close(ErrClosed)
-	})
+	for name, broken := range map[string]error{"it starts": nil, "it does not": errors.New("broken")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				p, f := pool(t, PoolOptions{Max: 1, Warm: 1})
+				start(t, p)
+				one := take(t, p)
+				gate := make(chan struct{})
+				p.opts.Dial = func(h stdio.Handler) (Link, error) {
+					if <-gate; broken != nil {
+						return nil, broken
+					}
+					return f.dial(h)
+				}
+				one.Close(errors.New("x"))
+				synctest.Wait()
+				got := make(chan error, 1)
+				go func() { _, err := p.Take(); got <- err }() // ends with the gate
+				synctest.Wait()
+				select {
+				case err := <-got:
+					t.Errorf("not waited for: %v", err)
+				default:
+				}
+				close(gate)
+				if err := <-got; !errors.Is(err, broken) {
+					t.Errorf("%v, want %v", err, broken)
+				}
+				if _, err := p.Take(); broken == nil && !errors.Is(err, ErrFull) {
+					t.Errorf("nothing is coming: %v", err)
+				}
+				p.Close(ErrClosed)
+			})
+		})
+	}
 }
 
 func TestPoolWithoutSpares(t *testing.T) {
