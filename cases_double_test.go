@@ -144,7 +144,7 @@ func TestC41SecondStreamIsNoConflict(t *testing.T) {
 // keys (TestAdoptOfOthersIsRefused, TestKeysOfOthers).
 func TestC43SessionIDs(t *testing.T) {
 	virtually(t, setup{farm: &farm{}, options: holdfast.Options{Server: holdfast.Server{Isolation: holdfast.Shared}}}, func(t *testing.T, b *bench) {
-		seen := map[string]bool{}
+		seen, alike := map[string]bool{}, 0
 		for i := range 40 {
 			var id string
 			if i%2 == 0 {
@@ -156,11 +156,14 @@ func TestC43SessionIDs(t *testing.T) {
 				t.Errorf("session id %q", id)
 			}
 			for other := range seen {
-				if other[:8] == id[:8] {
-					t.Errorf("%q begins as %q does", id, other)
+				if other[:4] == id[:4] {
+					alike++
 				}
 			}
 			seen[id] = true
+		}
+		if alike > 1 { // one pair in 780 is, in one run of 1,350; two are in one of millions
+			t.Errorf("%d pairs of ids begin alike: %v", alike, seen)
 		}
 	})
 }
