@@ -4,13 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-mcp/holdfast/internal/calls"
 	"github.com/holdfast-mcp/holdfast/internal/ledger"
 )
 
 var options = ledger.Options{Window: 2 * time.Minute, TTL: 10 * time.Minute, MaxKept: 10_000, MaxBytes: 64 << 20}
-
-const report = `{"name":"build_report","arguments":{"quarter":"2026-Q3","format":"pdf","pages":12,"sections":["sales","costs"]},"_meta":{"progressToken":7}}`
 
 // busy returns a ledger with calls that run, and one orphan of another
 // principal.
@@ -40,13 +37,12 @@ func BenchmarkShortCall(b *testing.B) {
 	}
 }
 
-// BenchmarkAdopted is a call that is lost, joined and answered, with the
-// fingerprints of both claims.
+// BenchmarkAdopted is a call that is lost, joined and answered; what fingerprints
+// cost is measured where they are made.
 func BenchmarkAdopted(b *testing.B) {
 	l := busy(1000)
 	now := time.Now()
 	c := claim("ada", "", 2)
-	c.Print = func() ledger.Print { return calls.Fingerprint("tools/call", []byte(report)) }
 	b.ReportAllocs()
 	for b.Loop() {
 		id, _, _ := l.Enter(now, c)

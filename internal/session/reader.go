@@ -219,7 +219,7 @@ func (r *Reader) Run(enc Encoder, pace Pace, first []byte) error {
 		case now.Before(until):
 		case !rotate.IsZero() && !now.Before(rotate):
 			return ErrRotated
-		case !now.Before(beat):
+		default:
 			if *buf = enc.Heartbeat((*buf)[:0]); len(*buf) > 0 {
 				if err := r.out.Write(*buf); err != nil {
 					return err

@@ -3,9 +3,7 @@ package wire
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -115,7 +113,7 @@ func (c *fateful) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.reads.end()
-	if err != nil && err != io.EOF && !os.IsTimeout(err) && errors.Is(err, syscall.ECONNRESET) {
+	if errors.Is(err, syscall.ECONNRESET) {
 		c.fate.settle(false)
 	}
 	return n, err
